@@ -1,7 +1,7 @@
-"""Enforcement: an answer counts only when it is complete and every active validator accepts it (ADR-038, ADR-036).
+"""Enforcement: an answer counts only if it is complete and every active validator accepts it (ADR-036, ADR-038).
 
-Pure code: no queue, no store, no clock. ``ResponseEnforcer`` offers it in one process; the engine (``worker.turns``)
-uses the same policy over a queue. docs/enforcement.md has every code, docs/validators.md how to write your own.
+Pure code: no queue, no store, no clock. docs/enforcement.md lists every code, docs/validators.md explains custom
+validators.
 """
 
 from api_client.contract.issue import Severity as Severity

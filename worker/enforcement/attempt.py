@@ -1,4 +1,4 @@
-"""One attempt of a turn as the policy sees it, and which of several is the best."""
+"""Attempts of a turn, and the choice of the best attempt."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of the agent and its result.
+    """One run of the agent and its validated answer.
 
     Attributes:
-        number: from 1, in order. text: the agent's raw answer.
-        answer: the text that was judged: ``text``, or its repair spliced into the answer before it.
-        complete: whether the agent really finished (ADR-036); else nothing was judged.
-        issues: what the validators found in ``answer``.
-        fixed_issues: what a policy that repairs first has repaired in it.
-        changes: what that repair changed, in words for the user.
-        edits: where ``answer`` is not ``text``: what of the text was put into the answer before, and what was left out,
-            in words.
+        number: counted from 1.
+        answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.
+        complete: False if the agent did not finish (ADR-036); then nothing was validated.
+        changes: descriptions of repairs made before validation (``fixed_issues``).
+        edits: descriptions of how ``answer`` was made from ``text``.
         feedback: the prompt of this attempt; empty for the first.
-        fresh: the agent was asked again, by a person or as another model; what came before is not an answer to keep.
-        spent: what rules used of models to judge it.
+        fresh: a person or another model asked again, so earlier answers are not kept.
     """
 
     number: int
@@ -41,16 +37,15 @@ class Attempt:
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:
-        """The issues that keep the answer from being accepted."""
+        """Return the issues that block acceptance."""
         return tuple([issue for issue in self.issues if issue.is_error])
 
 
 def best(history: Sequence[Attempt]) -> Attempt | None:
-    """The best complete attempt; None without one.
+    """Return the best complete attempt, or None.
 
-    That is the one with the fewest errors that ask for a whole new answer, then the fewest wrong parts, then the least
-    text lost, then the latest. Loss is counted in tenths of the longest answer, so that a few words fewer do not beat
-    a later attempt.
+    Best has the fewest errors that need a whole new answer, then the fewest wrong parts, then the least lost text (in
+    tenths of the longest answer), then the highest number.
     """
     complete = [attempt for attempt in history if attempt.complete]
     if len(complete) <= 1:
@@ -60,7 +55,7 @@ def best(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
-    """The attempts since the agent was last asked again."""
+    """Return the attempts since a person or another model last asked again."""
     for at in reversed(range(len(history))):
         if history[at].fresh:
             return history[at:]
@@ -68,6 +63,6 @@ def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def _weight(attempt: Attempt) -> tuple[int, int]:
-    """Return how many errors ask for a whole new answer, and how many parts are wrong. All of a header is one part."""
+    """Count the errors that need a whole new answer, and the wrong parts."""
     named = {(error.file, error.part.partition(".")[0]) for error in attempt.errors if error.part}
     return sum(not error.part for error in attempt.errors), len(named)

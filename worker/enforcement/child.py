@@ -1,4 +1,4 @@
-"""Validators in a child process: one that hangs, dies or eats memory is blamed alone, wherever it runs."""
+"""Validators isolated in a child process: a validator that hangs, crashes or eats memory fails alone."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from worker.enforcement.validators.services import SpendingCount, spend
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-#: Time that a validator has for one answer, in seconds, and memory that it may take, in MiB.
+#: Time limit of a validator for one answer, in seconds, and its memory limit, in MiB.
 SECONDS, MEMORY_MB = 10.0, 1024
-#: Characters of all texts up to which validators whose work is bounded run in the process itself.
+#: Most characters of all texts for which bounded validators run in this process.
 MOST_CHARACTERS = 64 * 1024
 
 
 def in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
-    """True if a validator judges these texts in this process: its work is bounded, or what it starts has bounds."""
+    """Return True if a validator may check these texts in this process instead of the child."""
     if _stays(validator):
         return True
     return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
 
 
 def _stays(validator: ResponseValidator) -> bool:
-    """Return what it starts has bounds, or the repair has to know it: the step marker's search is one pass."""
     return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
 
 
@@ -43,11 +42,10 @@ def _stays(validator: ResponseValidator) -> bool:
 def isolated(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
-    """The validators. One child process judges long texts, and rules without a known bound. It ends with this block.
+    """Yield the validators. Their calls run in a child process where necessary, until the block ends.
 
-    A validator keeps no state between calls: what it changes in itself stays in the child. ``seconds``: for each of
-    them and answer, ``SECONDS`` by default; 0 has all of them work in this process. ``memory_mb``: what each of them
-    may take, in MiB, ``MEMORY_MB`` by default.
+    The child handles long texts and validators without a known bound. ``seconds`` and ``memory_mb`` (MiB) limit each
+    call; 0 seconds disables the child.
     """
     seconds = SECONDS if seconds is None else seconds
     apart = [each for each in validators if seconds and not _stays(each)]
@@ -60,7 +58,7 @@ def isolated(
 
 
 class _StandIn(ResponseValidator):
-    """Hands its calls to a child. Raises ``NotJudged`` where one does not end well."""
+    """Proxy that sends a validator's calls to the child process where necessary."""
 
     def __init__(self, validator: ResponseValidator, child: Child, place: int) -> None:
         self._validator, self._child, self._place = validator, child, place
@@ -91,21 +89,18 @@ class _StandIn(ResponseValidator):
         return self._child.call(self._place, method, (response, dict(context)))
 
 
-#: After this many overruns a validator is not called again: each of them took its whole time.
+#: A validator is disabled after this many timeouts: each one costs its whole time limit.
 MOST_OVERRUNS = 3
-#: The kernel ends a child whose parent is gone this many seconds after the time limit.
+#: The kernel ends an orphaned child this many seconds after the time limit.
 _GRACE = 5.0
 
 
 class NotJudged(Exception):
-    """A validator raised, overran, or took its process down; the message says which."""
+    """Error of a validator that raised, timed out or killed its process; the message says which."""
 
 
 class Child:
-    """One child, forked when it is first needed: it has the validators as they are. Used by many threads, one at once.
-
-    ``seconds`` is the time for one call, ``memory_mb`` what a call may take on top of what the process has, in MiB.
-    """
+    """Child process that runs validators, forked on first use. Thread-safe; it runs one call at a time."""
 
     def __init__(self, validators: Sequence[ResponseValidator], seconds: float, memory_mb: int) -> None:
         self._validators, self._seconds, self._memory_mb = validators, seconds, memory_mb
@@ -116,10 +111,10 @@ class Child:
         self._lock = threading.Lock()
 
     def call(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        """The result of ``validators[place].method(*arguments)``.
+        """Call a method of the validator at this place in the child, and return the result.
 
         Raises:
-            NotJudged: it raised, took longer than its time, or took the child down. The next call has a new child.
+            NotJudged: the method raised, timed out or killed the child.
         """
         seconds = self._seconds + self._validators[place].patience
         with self._lock:
@@ -143,14 +138,14 @@ class Child:
         return result
 
     def close(self) -> None:
-        """End the child, whatever it does; a call that waits for it raises."""
+        """Kill the child. A call in progress raises ``NotJudged``."""
         self._closed = True
         self._kill()
         with self._lock:
             self._end()
 
     def _asked(self, call: tuple[Any, ...]) -> Connection:
-        """The pipe to a child that works on a call. What cannot be sent is handed over by the fork itself."""
+        """Send a call to the child, or fork a child that inherits the call: if none runs, or pickling fails."""
         if self._pipe is None:
             return self._start(call)
         try:
@@ -166,7 +161,7 @@ class Child:
 
         ours, theirs = Pipe()
         with warnings.catch_warnings():
-            # Python warns of locks that other threads hold: a child that waits for one is ended by its time limit.
+            # Python warns that a lock of another thread may block the child; the time limit ends such a child.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
@@ -206,7 +201,7 @@ class Child:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 try:
                     pipe.send(answer)
-                except (TypeError, AttributeError, pickle.PicklingError) as error:  # its result cannot be sent
+                except (TypeError, AttributeError, pickle.PicklingError) as error:  # the result cannot be pickled
                     pipe.send((None, f"{type(error).__name__}: {error}", answer[2]))
                 call = pipe.recv()
 
@@ -221,16 +216,13 @@ class Child:
 
 
 _STATUS = Path("/proc/self/status")
-#: The bounds of this process before ``limited``, the innermost last.
+#: RLIMIT_DATA before each active ``limited`` block, innermost last.
 _before: list[tuple[int, int]] = []
 
 
 @contextmanager
 def limited(megabytes: int) -> Iterator[None]:
-    """Let this process take this many MiB more in this block: beyond them Python raises ``MemoryError``.
-
-    The kernel bounds writable private memory (RLIMIT_DATA).
-    """
+    """Let this process allocate this many MiB more within the block; beyond that Python raises ``MemoryError``."""
     old, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (old, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([_held() + megabytes * 2**20, *bounds]), hard))
@@ -243,7 +235,7 @@ def limited(megabytes: int) -> Iterator[None]:
 
 @contextmanager
 def lifted() -> Iterator[None]:
-    """Take the bound back in this block: the programs that start in it have bounds that fit them."""
+    """Suspend the memory limit within the block: programs started there have their own limits."""
     if not _before:
         yield
         return
@@ -256,7 +248,6 @@ def lifted() -> Iterator[None]:
 
 
 def _held() -> int:
-    """Writable private memory of this process, in bytes."""
     try:
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

@@ -1,8 +1,7 @@
-"""The content guard: which answer counts after a retry. One rule, for the engine and for ``ResponseEnforcer``.
+"""The content guard: choose the answer that counts after a retry, and report lost content.
 
-Asked for parts, the answer before stays, and only those parts are taken from whatever comes back. Asked for a whole
-answer, a new one may take its place: never a text without the ADR that stood there, and never without a section
-that was good (CONTENT_LOST). docs/enforcement.md has the table.
+If the retry asked for parts, the reply changes only those parts. If it asked for a whole answer, the reply may replace
+the previous answer, but never without its ADR or a good section (CONTENT_LOST).
 """
 
 from __future__ import annotations
@@ -37,29 +36,29 @@ from worker.enforcement.replies.frames import value_of
 from worker.enforcement.replies.offer import Offer, own_parts, read_reply
 from worker.enforcement.validators.codes import issue
 
-#: Who finds CONTENT_LOST, as validators are named.
+#: Validator name in the guard's issues.
 GUARD = "content_guard"
 LOST = "CONTENT_LOST"
-#: A validator could not judge: no answer of the agent repairs that, so nothing is asked for.
+#: Code for a validator that failed. The agent cannot repair that, so no retry asks for it.
 NOT_JUDGED = "VALIDATOR_ERROR"
 
-#: A reply shorter than this share of the answer before it is a fragment, if that answer has some length.
+#: A reply below this share of the previous answer is a fragment, if that answer has at least this length.
 _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
-#: Share of a section's lines that stand elsewhere in a new answer: then it was merged into another, not lost.
+#: A section was merged, not lost, if more than this share of its lines appears elsewhere in the new answer.
 _MERGED_SHARE = 0.5
 _LONG_LINE = 20
-#: Where more parts are wrong, a whole new answer is asked for: nobody sends this many one by one.
+#: With more wrong parts than this, a retry asks for a whole new answer.
 MOST_PARTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The request of a retry.
+    """The content that a retry asks the agent for.
 
     Attributes:
-        parts: names of parts of the answer (``worker.enforcement.documents.part``).
-        whole: a new answer is asked for, because an error is about no part that code can put in.
-        shortens: an error's rule wants less text.
+        parts: names of parts of the answer (``documents.part``).
+        whole: ask for a whole new answer.
+        shortens: the rule of an error wants less text.
     """
 
     parts: tuple[str, ...] = ()
@@ -68,7 +67,7 @@ class Request:
 
 
 def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
-    """Return what errors of an answer ask for; errors of files ask for nothing of the answer."""
+    """Derive what a retry must ask for from the errors of an answer. Errors in files are ignored."""
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
@@ -91,8 +90,7 @@ class TakenAnswer:
     """The answer that counts after a reply.
 
     Attributes:
-        answer: the answer. put: the texts of the reply that are new in it, by the names of their parts; empty where the
-            reply is the answer as it is.
+        put: pieces of the reply that are new in the answer, by part name; empty if the reply is the answer.
     """
 
     answer: str
@@ -100,22 +98,19 @@ class TakenAnswer:
 
 
 class _Splice:
-    """An answer into which parts of a reply are put, one after the other."""
-
     def __init__(self, answer: str) -> None:
         self.answer = answer
         self.put: dict[str, str] = {}
 
     def take(self, part: str, text: str, after: str) -> None:
-        """Take the answer after a part was put in; nothing is noted where that changed nothing."""
         if after != self.answer:
             self.answer, self.put[part] = after, text
 
 
 def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
-    """The answer that counts for a new raw text and the ``files`` beside it, given the attempts before it.
+    """Return the answer that counts after the agent's new raw text.
 
-    Their issues are as the policy weighs them; ``feedback`` is what the agent got.
+    ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
     """
     before = best(latest_set(history))
     if before is None or not before.errors:
@@ -126,10 +121,9 @@ def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), f
 def take(
     answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
 ) -> TakenAnswer:
-    """The answer that counts after a reply to its errors, and what of the reply is in it.
+    """Merge the agent's reply to errors into the answer that had these errors.
 
-    ``files`` are texts that the agent wrote beside its reply. A reply that repeats the ``feedback`` it got says
-    nothing.
+    ``files`` are texts that the agent wrote beside the reply. Text that repeats ``feedback`` is ignored.
     """
     request = requested(answer, errors)
     if request.whole and _replaces(reply, answer, request, files):
@@ -159,11 +153,10 @@ def lost(
     *,
     adrs_only: bool = False,
 ) -> list[ValidationIssue]:
-    """CONTENT_LOST for each ADR of the answer before that the one after it lacks, and for each good section.
+    """Return a CONTENT_LOST issue for each ADR and each good section of an answer that the new answer lacks.
 
-    Good is a section with content that no error named; a required one also when an error named it. What is in a file
-    that the agent wrote beside the new answer is not lost. ``adrs_only``: sections may go, as when an error's rule says
-    that it shortens.
+    A section is good if it has content and no error named it; a required section with content is always good. Content
+    found in one of ``files`` is not lost. ``adrs_only`` ignores sections.
     """
     adrs = parse(answer).adrs
     if after == answer or not adrs:
@@ -186,9 +179,9 @@ def lost(
 def still_lost(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Those of the CONTENT_LOST issues of an attempt that a later answer does not settle either.
+    """Return the CONTENT_LOST issues of an attempt that a later answer does not resolve either.
 
-    Other issues are left out. ``earlier`` are the attempts before it; ``files`` are as for ``lost``.
+    ``missing`` are the attempt's issues, ``earlier`` the attempts before it.
     """
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
@@ -199,7 +192,7 @@ def still_lost(
 
 
 def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
-    """An answer with the sections that were lost, as they stood in an earlier one, and the titles that are back."""
+    """Put lost sections back into an answer, as earlier answers had them. Return the answer and the restored titles."""
     back: list[str] = []
     texts = list(earlier)
     for error in errors:
@@ -216,7 +209,7 @@ def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[s
 
 
 def holds(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
-    """True when a change by code keeps each ADR and each good section that these errors do not name."""
+    """Return True if a change by code keeps every ADR and every good section that the errors do not name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
     if len(parse(after).adrs) < len(parse(before).adrs):
         return False
@@ -224,7 +217,7 @@ def holds(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
 
 
 def body_of(adr: Adr, section: Section) -> str:
-    """A section's text below its heading."""
+    """Return a section's text without its heading."""
     return "\n".join(adr.out.lines[section.line + 1 : section.end])
 
 
@@ -233,8 +226,6 @@ def _lost(what: str, locale: str, part: str) -> ValidationIssue:
 
 
 class _There:
-    """The content of texts: their ADRs, the sections with content, and their lines."""
-
     def __init__(self, texts: Sequence[str]) -> None:
         self._adrs = [parse(text).adrs for text in texts]
         every = [(adr, section) for adrs in self._adrs for adr in adrs for section in adr.sections]
@@ -243,25 +234,24 @@ class _There:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_adr(self, adr: Adr, place: int) -> bool:
-        """True when an ADR is there, by its number, or by its place among the others."""
+        """Return True if a text contains this ADR, by its number or by its position."""
         number = _number(adr)
         return any(place < len(adrs) or (number and number in map(_number, adrs)) for adrs in self._adrs)
 
     def has(self, title: str, body: str = "") -> bool:
-        """True when a section is there, or most of its lines are there in others."""
+        """Return True if a text has this section with content, or most of its lines elsewhere."""
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > _MERGED_SHARE * len(lines)
         return key(title) in self._sections or merged
 
 
 def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -> bool:
-    """True when a reply may take the place of an answer that was asked for again."""
     if not strip_marker(reply).strip():
         return False
     if adrs := parse(answer).adrs:
         texts = [text for text in (reply, *files) if len(parse(text).adrs) >= len(adrs)]
         named = {key(title) for part in request.parts if (title := section_title(part))}
-        found = [adr for text in texts for adr in parse(text).adrs]  # one is more than the parts that were asked for:
+        found = [adr for text in texts for adr in parse(text).adrs]
         return any(adr.titled or any(key(section.title) not in named for section in adr.sections) for adr in found)
     body = strip_marker(reply).strip()
     if request.shortens:
@@ -273,7 +263,7 @@ def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -
 
 
 def _splice(splice: _Splice, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> None:
-    """Put in the offered parts; a part that would take other content with it is not put in."""
+    """Put the reply's parts into the answer, except a part whose insertion would remove other content."""
     named = _named_files(splice.answer, errors)
     for name, lines in offer.keys.items():
         splice.take(field_part(name), lines, _safe(splice.answer, put_key(splice.answer, name, lines, named)))
@@ -287,7 +277,7 @@ def _splice(splice: _Splice, errors: Sequence[ValidationIssue], offer: Offer, pa
 
 
 def _with_section(answer: str, title: str, body: str) -> str:
-    """The answer with a section; where another one has that very text, that one is renamed."""
+    """Insert a section, or rename a section that has the same text."""
     adr = only_adr(answer)
     sections = [] if adr is None or any(key(one.title) == key(title) for one in adr.sections) else adr.sections
     same = [one for one in sections if adr and body_of(adr, one).split() == body.split()]
@@ -299,7 +289,7 @@ def _with_section(answer: str, title: str, body: str) -> str:
 
 
 def _safe(before: str, after: str) -> str:
-    """The text after a change that neither adds an ADR nor hides a section; else the text before it."""
+    """Return the changed text, or the text before if an ADR or a section would disappear."""
     old, new = parse(before).adrs, parse(after).adrs
     if len(old) != len(new):
         return before
@@ -312,7 +302,6 @@ def _titles(adr: Adr) -> set[str]:
 
 
 def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[int]:
-    """The lines of the header's ``files``, from 0, that errors named."""
     adr = only_adr(answer)
     block = blocks(adr.yaml_text).get(FILES) if adr and adr.header else None
     if adr is None or block is None:
@@ -321,12 +310,10 @@ def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[in
 
 
 def _number(adr: Adr) -> str:
-    """The number of an ADR, without leading zeros; empty when it names none."""
     node = adr.root.get("adr_id") if adr.root is not None else None
     return node.value.strip().lstrip("0") if node is not None and node.kind == "scalar" else ""
 
 
 def _body(adr: Adr, title: str) -> str:
-    """The text of an ADR's section, when it has content; else empty."""
     same = (body_of(adr, section) for section in adr.sections if key(section.title) == key(title))
     return next((body for body in same if has_content(body)), "")

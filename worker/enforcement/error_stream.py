@@ -1,8 +1,6 @@
-"""A rejected answer as server-sent events that an OpenAI client can read (ADR-038 section 5).
+"""A rejected answer as server-sent events for OpenAI clients (ADR-038, section 5).
 
-ADR-038's own ``data: [ENFORCEMENT ERROR]`` lines are not JSON: Open WebUI drops them in silence, and the openai
-client raises JSONDecodeError. The same lines therefore travel as chunks, followed by an error object and
-``[DONE]``.
+ADR-038's plain lines are not JSON, so clients drop them or raise; therefore they travel as chunks.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ from typing import Any
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
 
-#: The model named in the chunks; no model wrote them.
+#: Model name in the chunks; no model wrote them.
 MODEL = "helix-enforcement"
 
 
 def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> list[str]:
-    """ADR-038's lines for the user: what was wrong, and what to do now."""
+    """Return ADR-038's error message for the user as a list of lines."""
     head = words(locale, "Die LLM-Response konnte nicht validiert werden:", "The LLM response could not be validated:")
     tail = words(
         locale,
@@ -30,9 +28,9 @@ def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE)
 
 
 def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> Iterator[str]:
-    """The frames: one chunk a line, a closing chunk, the error, ``[DONE]``. A line break in a message breaks no frame.
+    """Yield one SSE chunk per line of the error message, then a closing chunk, the error object and ``[DONE]``.
 
-    The error object has no ``choices``: Open WebUI shows and stores it, and the openai client raises it as APIError.
+    The error object has no ``choices``: only then Open WebUI shows it and the openai client raises APIError.
     """
     for number, line in enumerate(error_lines(issues, locale)):
         delta = {"content": line + "\n"} | ({"role": "assistant"} if number == 0 else {})
@@ -43,7 +41,7 @@ def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE
 
 
 def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> dict[str, Any]:
-    """The error in OpenAI's shape, for streams and for JSON answers alike."""
+    """Return validation issues as an error object in OpenAI's format."""
     errors = [issue for issue in issues if issue.is_error]
     codes = ", ".join(dict.fromkeys(issue.code for issue in errors or issues))
     message = words(locale, "Die LLM-Response konnte nicht validiert werden", "The LLM response could not be validated")
@@ -57,7 +55,7 @@ def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE
 
 def _chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
-    # No clock in pure code: the epoch says that the time of creation is not known.
+    # Pure code has no clock; the epoch marks the time as unknown.
     return {
         "id": "chatcmpl-enforcement",
         "object": "chat.completion.chunk",

@@ -1,7 +1,4 @@
-"""Problems of an answer: issues of its validators, each isolated, and of files that were not taken.
-
-What a validator does wrong is its own issue, never the turn's end.
-"""
+"""Validation of one answer by all active validators, each run in isolation."""
 
 from __future__ import annotations
 
@@ -15,22 +12,16 @@ from worker.enforcement.faults import named
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
 
-#: Longest answer or file that is examined, in characters.
 MAX_CHARS = 4 * 1024 * 1024
 
 
 def examine(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> list[ValidationIssue]:
-    """Return what the validators find in an answer and in ``context["files"]``.
+    """Return the issues that validators find in an answer and in ``context["files"]``.
 
-    A validator that raises, ends the program or returns anything but a list of issues becomes VALIDATOR_ERROR. The
-    same finding of two validators counts once.
-
-    Args:
-        answer: the complete answer.
-        validators: the active ones.
-        context: ``files`` (name to text), ``locale``, and whatever your own validators read.
+    A validator that raises or returns anything but a list of issues produces VALIDATOR_ERROR. Identical findings count
+    once. ``context`` has ``files`` (name to text), ``locale``, and values for custom validators.
     """
     context = context or {}
     locale = str(context.get("locale", DEFAULT_LOCALE))
@@ -44,7 +35,7 @@ def examine(
     return list(found.values())
 
 
-#: The types of most values of a context: to ask each whether it is a mapping takes longer.
+#: Types of most context values; testing for them first is faster than testing for ``Mapping``.
 _NO_MAPPINGS = frozenset({str, type(None)})
 
 
@@ -54,7 +45,7 @@ def _isolated(
     name = type(validator).__name__
     try:
         name = str(validator.name)
-        # Of a context of its own: what a validator changes, no other one sees.
+        # A copy of the context: no validator sees the changes of another.
         own = {
             key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
             for key, value in context.items()
@@ -64,7 +55,7 @@ def _isolated(
             return _failed(name, f"returned {type(found).__name__}", locale)
     except NotJudged as error:
         return _failed(name, str(error), locale)
-    except (Exception, SystemExit) as error:  # SystemExit: a validator may not end the worker either
+    except (Exception, SystemExit) as error:  # SystemExit: a validator must not end the worker
         return _failed(name, named(error), locale)
     return [one if one.validator == name else replace(one, validator=name) for one in found]
 
@@ -74,8 +65,5 @@ def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
 
 
 def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """One error for each file of an answer that was not taken, by its path; the value says why.
-
-    An agent that wrote its answer there is asked for it again.
-    """
+    """Return one error per file of the answer that was refused. ``files`` maps each path to the reason."""
     return tuple(issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

@@ -1,4 +1,4 @@
-"""Exceptions in our code while it judges an answer: issues of the attempt, never the end of the turn."""
+"""Exceptions in validation code become issues of the attempt and never end the turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 def named(error: BaseException) -> str:
-    """Say what was raised; by its type alone where a validator's own exception fails at being shown."""
+    """Describe an exception by type and message, or by type alone if its message cannot be formatted."""
     try:
         return f"{type(error).__name__}: {error}"[:200]
     except Exception:
@@ -24,20 +24,20 @@ def named(error: BaseException) -> str:
 
 
 def fault_words(error: Exception) -> str:
-    """Say what was raised and by which calls, the innermost first."""
+    """Describe an exception and the calls that raised it, innermost first."""
     calls = traceback.extract_tb(error.__traceback__)[:-7:-1]
     return f"{named(error)}; " + " < ".join(f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls)
 
 
 @dataclass
 class JudgingFaults:
-    """Runs steps of judging, and collects what they raise as VALIDATOR_ERROR; the hint has the traceback."""
+    """Collects exceptions of validation steps as VALIDATOR_ERROR issues, with the traceback as hint."""
 
     locale: str
     issues: list[ValidationIssue] = field(default_factory=list)
 
     def run(self, step: Callable[[], Found], otherwise: Found) -> Found:
-        """Return what the step returns, or ``otherwise`` where it raises."""
+        """Run a step and return its result, or ``otherwise`` if the step raises."""
         try:
             return step()
         except Exception as error:

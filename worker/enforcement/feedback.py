@@ -1,4 +1,4 @@
-"""The prompt of a repeated run: ADR-038 section 5. Its words are in ``feedback.toml``."""
+"""Prompts that ask the agent for a better answer (ADR-038, section 5). Their texts are in ``feedback.toml``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.enforcement.documents.part import (
 from worker.enforcement.going_on import known, last_lines
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
-#: Most issues that one feedback lists; the rest is counted.
+#: Most issues listed in one prompt; the rest are counted.
 MAX_ISSUES = 20
 _SAID = table_beside(__file__)
 
@@ -35,11 +35,9 @@ def build_feedback(
     request: Request | None = None,
     ignored: bool = False,
 ) -> str:
-    """The prompt of a retry: every error with its fix, and exactly what is to be sent.
+    """Write the prompt of a retry: every error with its fix, and the parts of the answer to send.
 
-    When code knows where each part goes, only those parts are asked for: code puts them into the answer, and the rest
-    of it stays as it is (surgical retry). Without ``request`` it is what the issues say by themselves; warnings are
-    left out. ``ignored``: the last reply did not change the answer that counts.
+    Without ``request``, the issues determine the parts. ``ignored``: the last reply did not change the answer.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [_say("wrong", locale), ""]
@@ -56,7 +54,6 @@ def build_feedback(
 
 
 def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
-    """Return what is to be sent, where that is less than a whole answer."""
     if request.whole or not errors:
         return []
     named = ", ".join(describe(part, locale) for part in request.parts)
@@ -70,12 +67,12 @@ def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> 
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
-    """The prompt of a retry after an answer that broke off (ADR-036)."""
+    """Write the prompt of a retry after an answer that broke off (ADR-036)."""
     return _say("incomplete", locale)
 
 
 def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
-    """The prompt of a retry that goes on from the text so far, whose last lines it quotes."""
+    """Write the prompt that asks the agent to continue a truncated text, whose last lines it quotes."""
     quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(known(so_far)).split("\n"))
     return _say("go_on", locale, quoted=quoted)
 
@@ -86,7 +83,7 @@ def _place(issue: ValidationIssue, locale: str) -> str:
 
 
 def describe(part: str, locale: str) -> str:
-    """A part in words for the agent."""
+    """Describe a part of an answer in words for the agent."""
     if fence := fence_of(part):
         return _say("part_fence", locale, language=fence[0], number=fence[1])
     if lines := lines_range(part):

@@ -1,7 +1,6 @@
-"""Going on after a break: which text the agent goes on from, and what it sends put behind it. Pure.
+"""Continuation of a truncated answer: choose the text to continue, and append the agent's reply. Pure.
 
-Source: ADR-036 (an incomplete answer is never judged); docs/enforcement.md, "Going on after a break". The engine and
-``ResponseEnforcer`` share it.
+Source: ADR-036; docs/enforcement.md, "Going on after a break".
 """
 
 from __future__ import annotations
@@ -17,20 +16,18 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import may_hold_fences
 from worker.enforcement.replies.evidence import speech
 
-#: A shorter text is not worth going on from, in characters.
+#: A shorter text is not worth continuing, in characters.
 LEAST = 80
-#: So much of a text's end is quoted: lines, characters of the last line, characters in all.
+#: Limits of a quoted text end: lines, characters of the last line, characters in all.
 _LINES, _LAST_LINE, _QUOTE = 3, 160, 320
-#: This many trailing lines may be bare marks; lines before what an agent really sends, and characters of each; letters
-#: that tell the place behind a line of which nothing is known.
+#: Most trailing lines without words; most lines of talk before a continuation; most characters of an announcement and
+#: of other talk; letters that must match after doubtful talk.
 _MOST_MARKS, _PRELUDE, _PRELUDE_LINE, _SHORT_LINE, _SURELY = 50, 4, 200, 60, 16
-#: This many runs in a row may bring nothing that fits.
+#: After this many runs in a row without progress, the whole answer is asked for.
 _MOST_STALLS = 2
-#: A whole answer is at least this share of its fragment, and each section, and the number of words they share,
-#: than that share: or something was lost.
+#: Least share of the old length that a restarted answer must have, and of each section and of the words.
 _WHOLE, _SHARE = 0.9, 0.7
-#: Words compared to see whether a reply begins like the text so far, how many of them at the very beginning, and how
-#: alike both are then.
+#: Restarted answers: words compared, how many of them at the very start, and least similarity.
 _WORDS, _FIRST, _ALIKE = 40, 5, 0.7
 
 _WORD = re.compile(r"\w+")
@@ -40,7 +37,6 @@ _ADR_ID = re.compile(r"^[\"']?adr_id[\"']?[ \t]*:", re.MULTILINE)
 _GOES_ON = re.compile(r"\b(?:weiter\w*|fort\w*|fahre|rest|continu\w*|go(?:es|ing)? on)\b", re.IGNORECASE)
 _MARKER = re.compile(r"<!--\s{0,40}STEP\b[^>]{0,200}-->", re.IGNORECASE)
 _ROW = re.compile(r"[ \t]*(?:\||[-*+][ \t]|\d{1,9}[.)][ \t])")
-#: What begins a line of a kind.
 _BEGINS = re.compile(r"[ \t]*(?:[-*+][ \t]|\d{1,9}[.)][ \t]|#{1,6}[ \t]|`{3,}|~{3,}|<!--)")
 _OPENING = tuple("([{-/\"'`*_|#>„“‚«")
 _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
@@ -48,12 +44,11 @@ _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
 
 @dataclass(frozen=True, slots=True)
 class ContinuedText:
-    """The text so far after a run that was asked to go on.
+    """A truncated text joined with the agent's continuation.
 
     Attributes:
-        text: the whole text.
-        kept: how many characters of the text so far it begins with; 0 where the agent began again.
-        fits: False when the reply does not fit behind the break; then ``text`` is the text so far.
+        kept: how many characters of the truncated text it begins with; 0 if the agent started over.
+        fits: False if the reply does not continue the text; then ``text`` is the truncated text.
     """
 
     text: str
@@ -62,11 +57,7 @@ class ContinuedText:
 
 
 def unfinished(history: Sequence[Attempt]) -> str:
-    """The text the next run goes on from; empty when it is asked for a whole answer.
-
-    A run goes on from an incomplete attempt whose text is known and long enough, as long as each run brings more. After
-    ``_MOST_STALLS`` in a row that brought nothing that fits, the whole answer is asked for.
-    """
+    """Return the truncated text that the next run continues; empty to ask for a whole answer."""
     texts = [attempt.text for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
     broken = [len(known(text)) for text in texts]
     if not broken or broken[0] < LEAST:
@@ -76,7 +67,7 @@ def unfinished(history: Sequence[Attempt]) -> str:
 
 
 def known(text: str) -> str:
-    """A text that broke off, without last lines that hold no word: a mark such as ``#`` may be half of one."""
+    """Cut trailing lines without words from a truncated text: a mark such as ``#`` may be half of one."""
     for _ in range(_MOST_MARKS):
         start = text.rstrip().rfind("\n") + 1
         if _letters(text[start:]) >= 3:
@@ -88,7 +79,7 @@ def known(text: str) -> str:
 
 
 def last_lines(text: str) -> str:
-    """The end of a text as it is quoted to the agent that wrote it: whole lines, or the last words of a long one."""
+    """Return the end of a text for quoting: its last lines, or the last words of a long line."""
     lines = text.rstrip().split("\n")
     last = lines[-1]
     if len(last) > _LAST_LINE:
@@ -102,11 +93,10 @@ def last_lines(text: str) -> str:
 
 
 def go_on(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
-    """Put what an agent sent behind the text it goes on from (``unfinished``).
+    """Append the agent's reply to the truncated text that it continues.
 
-    Lines that it repeats count once, words before what it sends go, and so does a fence around it. An agent that began
-    again, with the whole answer or with a section, is noticed: then its version counts from there, unless it lacks what
-    is in the text so far; one that did not finish (``complete``) only where it is no shorter.
+    Repeated lines, talk before the continuation and a fence around it are dropped. If the agent started over, its
+    version counts from there, unless it lacks earlier content.
     """
     ours = so_far.removesuffix("\r").replace("\r\n", "\n") + ("\n" if so_far.endswith("\r") else "")
     theirs = reply.removeprefix("\n") if so_far.endswith("\r") else reply
@@ -117,7 +107,6 @@ def go_on(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
 
 
 def _with_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str) -> ContinuedText:
-    """Give a text joined with LF the line ends of the text so far; its kept part is untouched."""
     ending = so_far if "\n" in so_far or so_far.endswith("\r") else reply
     eol = "\r\n" if "\r\n" in ending or so_far.endswith("\r") else "\n"
     added = joined.text[joined.kept :].replace("\n", eol)
@@ -132,7 +121,7 @@ def _with_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str) -
 
 
 def shortened(before: str, after: str) -> bool:
-    """True when a new version lacks the header or a section of the one before it, or a good part of their words."""
+    """Return True if a new version lacks the header, a section or many words of the version before."""
     if len(after.strip()) < _WHOLE * len(before.strip()) or (_ADR_ID.search(before) and not _ADR_ID.search(after)):
         return True
     words = set(_WORD.findall(before.casefold()))
@@ -164,10 +153,10 @@ def _joined(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
 
 
 def _is_mark(before: str, text: str) -> bool:
-    """True when half a mark is a whole one with what came: ``#`` and `` Title``, but not ``-`` and ``-``."""
+    """Return True if the joined text starts with a complete mark: ``#`` and `` Title``, but not ``-`` and ``-``."""
     line = text.lstrip("\n").partition("\n")[0].strip()
     if line.startswith("# "):
-        return not any(True for _ in _headings(before))  # there is one title, and it comes first
+        return not any(True for _ in _headings(before))  # an answer has one title, and it comes first
     if line.startswith("`"):
         return line.startswith("```") or not (line.startswith("``") or line.count("`") % 2)
     if line.startswith("|") and set(line) <= set("|-: ") and _is_row(row := _last_line(before)):
@@ -178,7 +167,6 @@ def _is_mark(before: str, text: str) -> bool:
 
 
 def _is_said(rest: str, so_far: str) -> bool:
-    """True when what came begins with talk, in words that the text so far lacks."""
     if _in_fence(so_far):
         return False
     said = speech(_MARKER.sub("", rest.lstrip().partition("\n\n")[0]), so_far)
@@ -187,11 +175,7 @@ def _is_said(rest: str, so_far: str) -> bool:
 
 
 def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
-    """Yield where what an agent really sends may begin, and how many letters must be repeated there to tell it.
-
-    That is at its first line, and behind lines that surely are not part of the answer; and, where much is repeated,
-    behind a paragraph of one line.
-    """
+    """Yield where the continuation may start in a reply, and how many letters must be repeated there."""
     at, least = 0, 0
     lines = reply.split("\n", 3 * _PRELUDE)
     for number, line in enumerate(lines[: 2 * _PRELUDE]):
@@ -206,7 +190,7 @@ def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_frame(so_far: str, line: str, following: str) -> bool:
-    """True when a line only says that the answer goes on, opens a fence around it, or repeats a table's head."""
+    """Return True if a line only announces the continuation, opens a fence around it, or repeats a table's head."""
     if line.startswith("|"):
         table = so_far.rstrip().rpartition("\n\n")[2].split("\n")
         return line in table[:2] and table.index(line) + 1 < len(table)
@@ -221,11 +205,11 @@ def _is_talk(line: str) -> bool:
 
 
 def _repeated(so_far: str, piece: str, least: int) -> int | None:
-    """Return how many characters of a reply repeat the end of the text so far, ``least`` letters; None when none do."""
+    """Return how many characters of a reply repeat the end of the text, at least ``least`` letters; else None."""
     base = so_far.rstrip()
     found = re.search(r"\w{1,80}\Z", base)
     word = found[0] if found else ""
-    # Some models put ``> `` or dots before the line they go on from.
+    # Some models put ``> `` or dots before the line that they continue.
     for quoted in dict.fromkeys((piece, re.sub(r"\A\s*(?:>[ \t]?|…[ \t]?|\.\.\.[ \t]?)", "", piece))):
         lead = len(quoted) - len(quoted.lstrip())
         begin = len(piece) - len(quoted) + lead
@@ -238,7 +222,7 @@ def _repeated(so_far: str, piece: str, least: int) -> int | None:
 
 
 def _anchors(base: str, *, words: bool) -> Iterator[int]:
-    """Yield where a repeated end of the text may begin, the longest first: at a line, or a few words before the end."""
+    """Yield where a repeated end of the text may begin, longest first: at a line, or a few words before the end."""
     starts, end = [len(base) - len(last_lines(base))], len(base)
     for _ in range(_LINES + 1):
         start = base.rfind("\n", 0, end) + 1
@@ -257,7 +241,6 @@ def _anchors(base: str, *, words: bool) -> Iterator[int]:
 
 
 def _behind(so_far: str, rest: str) -> ContinuedText:
-    """The text with the rest behind its last word; white space at the joint counts once."""
     base = so_far.rstrip()
     space = so_far[len(base) :]
     lead = rest[: len(rest) - len(rest.lstrip())]
@@ -269,7 +252,7 @@ def _behind(so_far: str, rest: str) -> ContinuedText:
 
 
 def _begun_again(so_far: str, piece: str) -> int | None:
-    """Measure how much of the text so far stays where the agent began again: 0, or up to a section."""
+    """Return how much of the text stays if the agent started over: 0, or up to a section. Else None."""
     line = piece.partition("\n")[0].strip()
     if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
         return 0
@@ -290,7 +273,6 @@ def _begun_again(so_far: str, piece: str) -> int | None:
 
 
 def _unwrapped(so_far: str, reply: str, start: int, rest: str) -> str:
-    """The rest of an answer without the end of a fence that was put around it, when one begins before it."""
     opening = _FENCE.match(reply[:start].rstrip("\n").rpartition("\n")[2]) if start else None
     if not opening:
         return rest
@@ -299,14 +281,13 @@ def _unwrapped(so_far: str, reply: str, start: int, rest: str) -> str:
     if not ends:
         return rest
     without = "\n".join(lines[: ends[-1]] + lines[ends[-1] + 1 :])
-    # An agent may open the code again in which it broke off; then the fence's end is the code's own.
+    # If the text broke off inside code, the fence's end belongs to that code.
     return rest if not _in_fence(so_far + rest) and _in_fence(so_far) else without
 
 
 def _plain(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
-    """The text with a reply behind it that repeats nothing; None when it does not look like its continuation."""
     if not rest.strip() or (complete and _in_fence(so_far) and _in_fence(so_far + rest)):
-        return None  # the rest of an answer that broke off in a block of code ends that block
+        return None  # a reply to an answer that broke off in a block of code must end the block
     if so_far.endswith(" ") and rest.startswith(" "):
         so_far = so_far.rstrip(" ")
     elif so_far.endswith("\n") and rest.startswith("\n") and _ROW.match(rest[1:]) and _ROW.match(_last_line(so_far)):
@@ -316,19 +297,18 @@ def _plain(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
     so_far, rest = _in_row(so_far, rest)
     tail, head = so_far[-1:], rest[:1]
     if not _MARKER.sub("", rest).strip() and (_in_fence(so_far) or not so_far.rstrip().endswith(_SENTENCE_END)):
-        return None  # the agent thinks that it is done, and its text ends in mid-sentence
+        return None  # the agent believes it is done, but its text ends in mid-sentence
     if tail.isspace() or head.isspace() or _in_fence(so_far):
         return ContinuedText(so_far + rest, len(so_far))
     half = known(so_far) != so_far or so_far.rfind("<!--") > so_far.rfind("-->")
     if not half and (_HEADING.match(rest) or rest.startswith("<!--")):
         return ContinuedText(f"{so_far}\n\n{rest}", len(so_far))
-    # A word goes on in lower case; what begins with a capital is more often a new beginning.
+    # A continued word is in lower case; a capital usually starts over.
     beginning = head.isupper() and tail not in _OPENING and not half
     return None if beginning else ContinuedText(so_far + rest, len(so_far))
 
 
 def _in_row(so_far: str, rest: str) -> tuple[str, str]:
-    """Both, when the text ends in a table's row and the rest begins with a cell's mark: one mark, or a new row."""
     row = so_far.rpartition("\n")[2]
     if not row.startswith("|") or not row.rstrip().endswith("|") or not rest.lstrip(" ").startswith("|"):
         return so_far, rest
@@ -348,7 +328,6 @@ def _in_fence(text: str) -> bool:
 
 
 def _headings(text: str) -> Iterator[tuple[int, str]]:
-    """The headings of level 1 and 2 outside code: where they begin, and their titles."""
     document = parse(text)
     for heading in document.out.headings:
         if heading.top and heading.level <= 2:
@@ -356,7 +335,6 @@ def _headings(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """The text between headings, with the heading's words; what is before the first has none."""
     places = [(0, ""), *_headings(text)]
     for (at, title), end in zip(places, [*[at for at, _ in places[1:]], len(text)], strict=True):
         yield _plain_words(title), text[at:end].strip()

@@ -1,4 +1,4 @@
-"""One attempt, judged: its answer assembled, repaired where the policy repairs first, and examined."""
+"""Validation of one attempt: assemble its answer, repair it if the policy repairs first, and validate it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, clip, issue, words
 from worker.enforcement.validators.services import SpendingCount
 
-#: Marks where a text was taken out of a reply.
+#: Marks where a piece was taken out of a reply.
 _GAP = "\x00"
 
 
@@ -39,11 +39,10 @@ def judge(
     fresh: bool = False,
     assembled: str | None = None,
 ) -> Attempt:
-    """The attempt that a new raw text makes after those of ``history``, ready for ``decide``.
+    """Turn the agent's new raw text into a validated attempt, ready for ``decide``.
 
-    ``context`` is as for ``examine``; the default policy repairs nothing before anything else. A text that is not
-    ``complete`` is not assembled, examined or repaired. ``feedback`` is what the agent got before this run; ``fresh``:
-    it was asked again, not by the feedback of ``decide``. ``assembled``: the answer that was made of it before.
+    Without a policy, nothing is repaired before validation. An incomplete text is not validated. ``fresh``: a person or
+    another model asked again. ``assembled``: the answer, if the text was assembled before.
     """
     number = len(history) + 1
     if not complete:
@@ -90,7 +89,6 @@ def judge(
 
 
 def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
-    """Return what the answer lacks that was in the one before it, or in what was known of one that broke off."""
     locale = str(context.get("locale", DEFAULT_LOCALE))
     if fresh:
         kept = best(history)
@@ -106,7 +104,6 @@ def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *
 
 
 def _repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> list[ValidationIssue]:
-    """Warn of an answer that repeats itself, where no rule of the policy judges that."""
     percent = repeated_percent(answer)
     if not percent or "ANSWER_REPEATS" in {one.code for one in issues}:
         return []
@@ -114,7 +111,6 @@ def _repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> 
 
 
 def _edits(taken: TakenAnswer, reply: str, locale: str) -> tuple[str, ...]:
-    """Word what of a reply was put into an answer, and what was left out; empty where the reply counts."""
     if taken.answer == reply:
         return ()
     left, said = reply.replace("\r\n", "\n"), []

@@ -1,4 +1,4 @@
-"""Files that agents write as part of an answer: kept from one attempt to the next by the rule of the content guard."""
+"""Files of an answer: kept from one attempt to the next by the rule of the content guard."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from worker.enforcement.content_guard import lost, requested, take
 def kept_files(
     before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
-    """The files of an answer after a retry, by name, and CONTENT_LOST for what a new version of one of them lacks.
+    """Return an answer's files after a retry, by name, and a CONTENT_LOST issue for content that a new version lacks.
 
-    A file stays until an error named it, or a whole answer was asked for; then ``take`` decides, as for the answer. A
-    version that lacks a good section is not taken. A file that is new is added.
+    A file changes only if an error named it or the retry asked for a whole answer, and never to a version that lacks a
+    good section.
     """
     files, missing = dict(before), []
     whole = [replace(error, file="", part="") for error in errors if not error.file]

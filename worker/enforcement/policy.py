@@ -1,4 +1,4 @@
-"""The decision after the attempts so far: accept, ask again, repair, or fail. Pure: the engine carries it out."""
+"""The decision after each attempt: accept, retry, repair or fail. Pure; the engine carries it out."""
 
 from __future__ import annotations
 
@@ -15,38 +15,35 @@ from worker.enforcement.feedback import build_feedback, go_on_feedback, incomple
 from worker.enforcement.going_on import unfinished
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
-#: The model refused instead of answering: it is asked once more, and no fallback makes an answer of that.
+#: The model refused to answer. It is asked once more; no fallback replaces its answer.
 REFUSED = "MODEL_REFUSED"
-#: No policy makes a warning of these.
+#: No policy turns these errors into warnings.
 _ALWAYS_ERRORS = frozenset({LOST, REFUSED})
-#: A rejected answer is hopeless when the same errors were found this often in a row: they came back twice.
+#: An answer is hopeless if the same errors were found this often in a row.
 SAME_ERRORS = 3
-#: Wanted for one error, they end the turn whatever the others want.
+#: Each of these actions ends the turn.
 _GIVING_UP = frozenset({Action.ESCALATE, Action.FAIL})
 
 
 @lru_cache(maxsize=256)
 def _actions(names: tuple[str, ...]) -> tuple[Action, ...]:
-    """Raises ``ValueError``: one of them does not exist."""
     return tuple(map(Action, names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The order of reactions and their bounds.
+    """The order of reactions to errors, and their limits.
 
     Attributes:
-        max_attempts: how often the agent is run at most; ADR-038's max_retries plus one.
-        locale: language of the feedback, ``de`` or ``en``.
-        order: what is tried for a validator's errors, one after the other; validators that are not named follow
-            ``default``.
-        default: retry, then fallback, then fail.
-        go_on: an answer that broke off is asked to go on; else it is asked for in full.
-        caps: per validator, after how many rejected answers the agent is not asked again because of it.
-        lenient: validators that accept an answer they could not judge (``VALIDATOR_ERROR`` is a warning).
+        max_attempts: most runs of the agent; ADR-038's max_retries plus one.
+        order: actions for a validator's errors, tried one after the other.
+        default: actions for validators without an ``order``.
+        go_on: ask for the rest of a truncated answer instead of a whole one.
+        caps: per validator, the number of rejected answers after which it causes no more retries.
+        lenient: validators whose own failure (``VALIDATOR_ERROR``) is only a warning.
 
     Raises:
-        ValueError: no attempt is allowed, the locale is unknown, or an action does not exist.
+        ValueError: no attempt is allowed, or the locale or an action is unknown.
     """
 
     max_attempts: int = 3
@@ -66,28 +63,28 @@ class Policy:
             _actions(tuple(order))
 
     def actions(self, validator: str) -> tuple[Action, ...]:
-        """Return what is tried for a validator's errors, in order."""
+        """Return the actions to try for a validator's errors, in order."""
         return _actions(tuple(self.order.get(validator, self.default)))
 
     def repairs(self, validator: str) -> bool:
-        """True when the validator's errors are repaired before anything else is tried."""
+        """Return True if the policy repairs this validator's errors before trying anything else."""
         return self.actions(validator)[:1] == (Action.REPAIR,)
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The last attempt's answer counts."""
+    """Decision to accept the answer of the last attempt."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run the agent again with this feedback.
+    """Decision to run the agent again with feedback.
 
     Attributes:
-        codes: names the errors, for events and metrics.
-        goes_on: the run goes on from the text so far (``going_on.unfinished``).
+        codes: error codes, for events and metrics.
+        goes_on: the run continues a truncated text.
     """
 
     feedback: str
@@ -97,7 +94,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Repair the answer of this attempt, the best one, with the active validators' fallbacks."""
+    """Decision to repair the best attempt's answer with the fallbacks of the active validators."""
 
     attempt: int
     codes: tuple[str, ...] = ()
@@ -105,14 +102,17 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """End the turn. ``attempt`` is the best one; ``reason`` is incomplete, rejected, refused or escalated."""
+    """Decision to end the turn without an accepted answer.
+
+    ``attempt`` is the best one; ``reason`` is ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
+    """
 
     attempt: int
     reason: str
 
     @property
     def handed_on(self) -> bool:
-        """True when the policy has somebody else asked before the turn ends."""
+        """Return True if the policy escalates the turn before it ends."""
         return self.reason == "escalated"
 
 
@@ -120,10 +120,10 @@ Decision = Accept | Retry | Fallback | Fail
 
 
 def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
-    """Return what follows from the attempts so far; the last one has just been judged.
+    """Decide what follows the latest attempt, which has just been validated.
 
     Raises:
-        ValueError: there is no attempt yet.
+        ValueError: there is no attempt.
     """
     if not history:
         raise ValueError("no attempt to decide on")
@@ -153,7 +153,6 @@ def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
     spent = _spent(history, policy)
     next_of = {
         issue: next(
-            # The repair was tried before the answer was judged.
             (
                 each
                 for each in policy.actions(issue.validator)
@@ -177,9 +176,9 @@ def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
 
 
 def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False) -> tuple[ValidationIssue, ...]:
-    """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings.
+    """Turn errors into warnings where the policy says ``warn``.
 
-    ``final``: asking is over, so that ``warn`` counts behind other actions too; else only as the first one.
+    ``final``: no retry follows, so ``warn`` counts at any place of a validator's order, else only as the first action.
     """
     if not issues:
         return ()
@@ -199,7 +198,7 @@ def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
 
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
-    """The attempts, their issues as the policy weighs them."""
+    """Return the attempts with their issues demoted by the policy."""
     found: list[Attempt] = []
     for attempt in history:
         issues = demote(attempt.issues, policy)
@@ -208,13 +207,12 @@ def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
 
 
 def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
-    """The feedback on the answer that is kept: the next reply is put into it, or takes its place."""
     attempts = weighed(latest_set(history), policy)
     last = attempts[-1]
     kept = best(attempts) or last
     request = requested(kept.answer, kept.errors)
     errors = [error for error in kept.errors if error.code != NOT_JUDGED]
-    if request.whole:  # a whole answer comes next: it is to have none of both
+    if request.whole:  # the next answer is a whole one and must avoid the errors of both
         known = {(error.code, error.message) for error in errors}
         errors += [e for e in last.errors if (e.code, e.message) not in known and e.code != NOT_JUDGED]
     ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
@@ -229,7 +227,6 @@ def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
 
 
 def _came_back(history: Sequence[Attempt]) -> bool:
-    """True when the last attempts all failed by the same errors: the agent does not repair them."""
     recent = history[-SAME_ERRORS:]
     if len(recent) < SAME_ERRORS or not all(attempt.complete for attempt in recent):
         return False

@@ -1,4 +1,4 @@
-"""The fallback: code repairs what the active validators can repair, and reports the rest (ADR-038, 5)."""
+"""The fallback: code repairs what the active validators can repair, and reports the rest (ADR-038, section 5)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
 from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost, SpendingCount
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
-#: Most rounds over the validators: one fallback may make room for another, but not for ever.
+#: Most rounds over the validators: one fallback may enable another.
 MAX_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """The result of repairing an answer.
+    """An answer after repair, with its fixed and remaining issues.
 
     Attributes:
-        text: the repaired answer; the answer itself when nothing could be repaired.
-        fixed_issues: the errors that are gone. issues: what remains, warnings included.
-        changes: what was changed, in words for the user. step: the answer's step; ``unknown`` when nothing shows it.
+        changes: descriptions of the changes, for the user.
+        step: the answer's step; ``unknown`` if nothing shows it.
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
-        files: the files that were repaired, name to new text.
-        context: what a later examination of the text must know: that ``unknown`` is the fallback's own word.
-        spent: what rules used of models to judge it.
+        files: repaired files only, name to new text.
+        context: values that a later validation needs.
     """
 
     text: str
@@ -48,17 +46,17 @@ class RepairResult:
 
     @property
     def accepted(self) -> bool:
-        """True when no error remains."""
+        """Return True if no error remains."""
         return not any(issue.is_error for issue in self.issues)
 
 
 def repair_answer(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> RepairResult:
-    """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
+    """Apply the validators' fallbacks until nothing changes, and validate the answer again.
 
-    A fallback counts only when it takes an error away, brings none, and loses no content that no error of its validator
-    named; one that raises is passed over. What was gained is kept.
+    A fallback counts only if it removes an error, adds none, and loses no content that its validator's errors do not
+    name. A fallback that raises is skipped.
     """
     work = _Work(answer, validators, dict(context or {}))
     ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
@@ -89,7 +87,10 @@ def repair_attempt(
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
 ) -> RepairResult:
-    """Put back what an attempt's answer lost, then repair it. One that we cannot judge or repair is not accepted."""
+    """Restore the sections that an attempt's answer lost, then repair the answer.
+
+    If our own code fails, the answer stays rejected.
+    """
     faults = JudgingFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
     faults.issues += [issue for issue in chosen.issues if issue.code == NOT_JUDGED and issue.validator == GUARD]
     unrepaired = RepairResult(text=chosen.answer, issues=tuple(i for i in chosen.issues if i not in faults.issues))
@@ -121,8 +122,6 @@ def _repaired(
 
 
 class _Work:
-    """An answer being repaired, with its files and what is known about them."""
-
     def __init__(self, answer: str, validators: Sequence[ResponseValidator], context: dict[str, Any]) -> None:
         self.text, self.validators, self.context = answer, validators, context
         self.original: dict[str, str] = dict(context.get("files") or {})
@@ -131,7 +130,7 @@ class _Work:
         self.issues = self.before = examine(answer, validators, context)
 
     def apply(self, validator: ResponseValidator) -> bool:
-        """Try one validator's fallback on the answer, and on files where it has errors; True when something changed."""
+        """Try a validator's fallback on the answer and on files with its errors. Return True if anything changed."""
         mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
         changed = any(not issue.file for issue in mine) and self._try(validator, "")
         if validator.mends_files:
@@ -146,12 +145,12 @@ class _Work:
             after = validator.apply_fallback(before, context)
             lines = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
             lines = [str(line) for line in lines]
-        except (Exception, SystemExit):  # the error it should have repaired stays, and is reported
+        except (Exception, SystemExit):  # the error stays, and is reported
             return False
         if not isinstance(after, str):
             return False
         text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
-        # That the step is ``unknown`` is the fallback's own word.
+        # Validators must know that the fallback, not the agent, wrote this step.
         last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not name else None
         context = self.context | ({"files": files} if files else {}) | ({FALLBACK_STEP: last.value} if last else {})
         mine = [i for i in self.issues if i.validator == validator.name and i.file == name]
@@ -168,11 +167,10 @@ class _Work:
 
 
 def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
-    """True when an error is gone, and none of another kind has come."""
     old, new = ([(i.validator, i.code, i.file) for i in issues if i.is_error] for issues in (before, after))
     return len(new) < len(old) and set(new) <= set(old)
 
 
 def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
-    """An issue without its line, which moves when text is repaired."""
+    """Identify an issue without its line, which moves when text is repaired."""
     return issue.validator, issue.code, issue.file, issue.message

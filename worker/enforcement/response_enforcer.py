@@ -1,4 +1,4 @@
-"""ADR-038's Python API: an agent in this process, made to answer as the validators want it (section 5)."""
+"""ADR-038's Python API: run an agent in this process until validators accept its answer (section 5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ Found = TypeVar("Found", Attempt, RepairResult)
 
 
 class SessionRunner(Protocol):
-    """The runner of the agent. A result offers ``stdout``, and ``success``, ``exit_code``, ``complete`` where known."""
+    """Interface of an agent runner.
+
+    A result has ``stdout`` and, where known, ``success``, ``exit_code`` and ``complete``.
+    """
 
     async def run_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
         """Run the agent with the user's prompt."""
@@ -39,17 +42,16 @@ class SessionRunner(Protocol):
 
 @dataclass(slots=True)
 class EnforcementResult:
-    """The result; true when the answer was accepted.
+    """The outcome of a run with enforcement; true if the answer was accepted.
 
     Attributes:
-        success: every active validator accepted the answer, from the agent or after the fallback.
-        response: the answer; the best one, as far as it could be repaired, when there is no success.
-        attempts: how often the agent was run. issues: what remains: warnings on success, errors too without.
-        fallback_applied: whether a fallback changed the answer. fixed_issues: the errors that a fallback repaired.
-        changes: what it changed, in words for the user.
-        step, step_source: where the conversation is, and its source (``marker``, ``inferred``, ``unknown``).
+        success: every active validator accepted the answer, as written or after a fallback.
+        response: the answer; without success the best one, repaired as far as possible.
+        attempts: how often the agent ran.
+        issues: the remaining warnings; without success errors too.
+        changes: descriptions of the repairs, for the user.
+        step_source: ``marker``, ``inferred`` or ``unknown``.
         reason: without success: ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
-        history: every attempt, with its raw text, judged answer and issues.
     """
 
     success: bool
@@ -69,7 +71,7 @@ class EnforcementResult:
 
 
 class ResponseEnforcer:
-    """Runs an agent until every active validator accepts its answer, then repairs what it can, else fails honestly."""
+    """Runs an agent until every active validator accepts its answer, and repairs the answer if retries do not help."""
 
     def __init__(
         self,
@@ -81,22 +83,21 @@ class ResponseEnforcer:
         locale: str | None = None,
         validation_seconds: float = SECONDS,
     ) -> None:
-        """Make an enforcer.
+        """Create an enforcer.
 
         Args:
             runner: runs the agent.
-            max_retries: how often it is asked again at most; it runs once more than that.
-            validators: the validators; the list stays the caller's own.
-            policy: what is tried in which order; its ``max_attempts`` counts instead of ``max_retries``.
-            locale: language of feedback and issues, ``de`` or ``en``; without it the policy and each validator keep
-                their own, German unless set otherwise.
-            validation_seconds: time of a validator for one answer. Validators of no known bound, and texts above 64 kB,
-                are judged in a child process, which is ended when that time is over; 0 has all of them work in this
-                process, unbounded.
+            max_retries: most retries; the agent runs once more than that.
+            validators: copied into a new list.
+            policy: reactions to errors; its ``max_attempts`` replaces ``max_retries``.
+            locale: language of feedback and issues, ``de`` or ``en``; by default that of the policy and of each
+                validator.
+            validation_seconds: time limit of a validator for one answer; 0 for none. Unbounded validators and long
+                texts (above 64 kB) run in a child process.
 
         Raises:
             ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
-            TypeError: the runner lacks a method, or a validator is something else, such as a name.
+            TypeError: the runner lacks a method, or an entry of ``validators`` is not a validator.
         """
         if missing := [name for name in ("run_session", "continue_session") if not hasattr(runner, name)]:
             raise TypeError(f"the runner ({type(runner).__name__}) has no method {' and no '.join(missing)}")
@@ -113,19 +114,15 @@ class ResponseEnforcer:
 
     @property
     def max_retries(self) -> int:
-        """Return how often the agent is asked again at most."""
+        """Return the largest number of retries."""
         return self.policy.max_attempts - 1
 
     def add_validator(self, validator: ResponseValidator) -> None:
-        """Add a validator.
-
-        Raises:
-            DuplicateValidatorError: there is one of that name. TypeError: it is something else, such as a name.
-        """
+        """Add a validator, given as an instance. Raises ``DuplicateValidatorError`` if its name is taken."""
         self.validators = list(unique(_validators([*self.validators, validator])))
 
     def remove_validator(self, name: str) -> ResponseValidator:
-        """Take a validator out, and return it. Raises ``UnknownValidatorError``: there is none of that name."""
+        """Remove and return the validator of this name. Raises ``UnknownValidatorError`` if there is none."""
         for validator in self.validators:
             if validator.name == name:
                 self.validators.remove(validator)
@@ -140,17 +137,17 @@ class ResponseEnforcer:
         context: Mapping[str, Any] | None = None,
         **runner_kwargs: Any,
     ) -> EnforcementResult:
-        """Run the agent, and again with feedback while its answer is rejected; then the fallback.
+        """Run the agent, retry with feedback while its answer is rejected, and finally apply the fallbacks.
 
         Args:
             session_id: the agent's session; retries continue it.
             prompt: the user's message.
-            validator_names: the active validators, of those this enforcer offers; None for all.
-            context: for the validators only (``files``, ...); the runner never sees it.
-            **runner_kwargs: for the runner, passed on as they are.
+            validator_names: the active validators among those of this enforcer; None for all.
+            context: for the validators only (``files``, ...).
+            **runner_kwargs: passed to the runner.
 
         Raises:
-            UnknownValidatorError: a name is not offered here; the agent is not run.
+            UnknownValidatorError: a name is not among the validators; the agent does not run.
             TypeError: the runner's result has no text ``stdout``.
         """
         active = select(self.validators, validator_names)
@@ -196,7 +193,7 @@ class ResponseEnforcer:
         context: Mapping[str, Any],
         work: Callable[..., Found],
     ) -> Found:
-        """Judge or repair; in a thread where a validator may hold it up on these texts, so that the loop goes on."""
+        """Validate or repair, in a thread if a validator might block the event loop."""
         texts = [*texts, *(context.get("files") or {}).values()]
         if not self.validation_seconds or all(in_place(validator, texts) for validator in active):
             return work(validators=active)
@@ -204,7 +201,7 @@ class ResponseEnforcer:
             return await asyncio.to_thread(work, validators=guarded)
 
     async def stream_enforcement_error(self, issues: Sequence[ValidationIssue]) -> AsyncIterator[str]:
-        """ADR-038's error message as server-sent events in OpenAI's chunk format."""
+        """Yield ADR-038's error message as server-sent events in OpenAI's chunk format."""
         for frame in error_frames(issues, self.policy.locale):
             yield frame
 
@@ -215,7 +212,7 @@ class ResponseEnforcer:
         if reason == "incomplete":
             issues.insert(0, issue("INCOMPLETE_RESPONSE", self.policy.locale))
         step, source = step_of(chosen.answer)
-        inferred = chosen.changes and step != extract_step(chosen.text)  # by a policy that repairs first
+        inferred = chosen.changes and step != extract_step(chosen.text)  # a policy that repairs first wrote the marker
         return EnforcementResult(
             success=success,
             response=chosen.answer,
@@ -249,7 +246,7 @@ class ResponseEnforcer:
 
 
 def _validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
-    """The validators. Raises ``TypeError`` where one is a class or a name."""
+    """Return the validators. Raises ``TypeError`` for a class or a name."""
     for each in given:
         if isinstance(each, type):
             raise TypeError(f"{each.__name__} is a class: write {each.__name__}()")
@@ -259,10 +256,7 @@ def _validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidato
 
 
 def _read(result: Any) -> tuple[str, bool]:
-    """The text of a runner's result, and whether the agent really finished (ADR-036).
-
-    What the runner does not know is taken as fine; a failed run, an exit code and an empty text never are.
-    """
+    """Return the text of a runner's result, and whether the agent finished (ADR-036)."""
     text = getattr(result, "stdout", None)
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")

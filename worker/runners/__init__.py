@@ -1,1 +1,1 @@
-"""Runners, which run agents behind one interface (``base``)."""
+"""Runners: ways to run an agent. All offer the same interface (``base``)."""

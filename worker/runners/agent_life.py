@@ -1,4 +1,4 @@
-"""Interfaces of an agent process that answers several messages of a session."""
+"""The life of an agent's process: opened for a session, asked one message after the other, closed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many idle agent processes are kept, and how long; ``seconds`` 0 keeps none.
+    """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount.
 
-    ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
+    ``spares``: how many of each kind are started ahead for new sessions, at most.
     """
 
     seconds: float = 0.0
@@ -24,7 +24,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """Read the limits from the settings."""
+        """The limits of an installation."""
         return cls(
             seconds=settings.claude_warm_seconds,
             processes=settings.claude_warm_processes,
@@ -35,87 +35,87 @@ class Limits:
 
 
 class LivingAgent(Protocol):
-    """An agent process between messages; answers one message at a time."""
+    """One agent's process between its first message and its end. Used by one message at a time."""
 
     @property
     def session(self) -> tuple[str, str]:
-        """Owner and session of the process, which never change."""
+        """Whose it is, owner and session: never another's."""
         ...
 
     @property
     def fixed(self) -> str:
-        """The part of an order that cannot change while the process lives."""
+        """What cannot change while it lives."""
         ...
 
     @property
     def keepable(self) -> bool:
-        """Return whether the last message ended completely, with no work left in the background."""
+        """Return whether its last message was complete beyond doubt, and nothing of that goes on."""
         ...
 
     def continues(self, order: Order) -> bool:
-        """Return whether the process is alive and holds exactly the order's conversation. May block."""
+        """Return whether it lives, and holds exactly the conversation that the order goes on from. May block."""
         ...
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer one message; None if the process surely did not read it, so another process may."""
+        """One message, to the end; None where it was surely never taken, and another process is to be asked."""
         ...
 
     def rest(self, until: float) -> None:
-        """Mark the process idle: the guard kills it at ``until``, by ``time.monotonic()``."""
+        """Nothing is asked now: the guard ends it at ``until`` by ``time.monotonic()``."""
         ...
 
     def memory(self) -> int:
-        """Return the bytes that ending the process would free. May block."""
+        """Return what it alone holds, in bytes: what its end gives back. May block."""
         ...
 
     def close(self) -> None:
-        """End the process, remove its files, and wait until it is gone. Idempotent."""
+        """End it, and remove what it leaves; returns when it is gone. Twice does no harm."""
         ...
 
 
 @runtime_checkable
 class Opens(Protocol):
-    """A runner whose agent process can answer several messages."""
+    """A runner whose process may live on."""
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run an order in a process that ends with the run."""
+        """As ``AsyncRunner.run_async``, in a process that ends with the run."""
         ...
 
     def fixed_part(self, order: Order) -> str:
-        """Return the part of an order fixed at process start, as text; empty: run alone. May block."""
+        """Return all of an order that a process is started with, as one text; empty: it runs alone. May block."""
         ...
 
     def open(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
-        """Start a process for the order's session, or return a result that explains the failure. May block."""
+        """Start a process for an order's session; the result that says why not. May block."""
         ...
 
 
 class Spare(LivingAgent, Protocol):
-    """An agent process started before its session is known; until claimed, its ``session`` has no owner."""
+    """A process that was started ahead. Until it is claimed its ``session`` has no owner, and it knows of nobody."""
 
     def claim(self, order: Order, fixed: str) -> bool:
-        """Bind the process to the order's session; False if that fails and it must be closed. May block."""
+        """Become the process of an order's session; False: it cannot, and is to be closed. May block."""
         ...
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A runner that can start agent processes before their session is known."""
+    """A runner that can start a process before it is known for which session."""
 
     def spare_part(self, order: Order) -> str:
-        """Return the part of an order that a spare must share with it, as text; empty for none. May block."""
+        """Return what an order has in common with all whose spare it may take, as one text; empty: none. May block."""
         ...
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """List one anonymous order per kind of spare wanted after ``since``, with the time of the request.
+        """Return orders without an owner, one of each kind of which some worker wanted a spare after ``since``.
 
-        Times are seconds since the epoch. May block.
+        Each with when, in seconds since the epoch. May block.
         """
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
-        """Start a spare for orders like this one, or return None. May block.
+        """Start one for orders like this one, but without an owner; its guard ends it at ``until``. None: it cannot be.
 
-        The guard kills the spare at ``until``.
+        May block.
         """
         ...

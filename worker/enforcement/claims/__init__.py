@@ -1,1 +1,1 @@
-"""The claims of an answer about its work, and the journal of its run, with which they are compared. Pure."""
+"""Statements of an answer about the agent's work, and the tool call log that checks them. Pure."""

@@ -1,7 +1,6 @@
-"""The journal of a run: which tools the agent used, how each use ended, and which files are on the disk after it.
+"""Tool call log of a run: the tools the agent used, how each call ended, and the files on disk afterwards.
 
-A runner whose agent reports its tools fills a ``JournalWriter``; the engine adds the files. A run without a journal has
-none: nothing is known of it, and that is not the same as a run that used no tool.
+A run without a log is not a run without calls: nothing is known about it.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any, Literal, NamedTuple
 
 from api_client.contract.attempt_record import AttemptRecord
 
-#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; of ``other`` nobody knows.
+#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; ``other`` is unknown.
 CallKind = Literal["write", "run", "read", "other"]
-#: ``changed``: in this turn. ``there``: as it was. ``missing``: it was looked for.
+#: ``changed``: in this turn. ``there``: unchanged. ``missing``: looked for in vain.
 OnDisk = Literal["changed", "there", "missing"]
 
-#: The newest uses that are kept of a run, the characters kept of a command or path, and those read of an output's end.
+#: Newest calls kept per run, characters kept of a command or path, and characters read from an output's end.
 MOST_CALLS, MOST_CHARS, MOST_OUTPUT = 400, 1_000, 20_000
 
 
 class Counts(NamedTuple):
-    """The counts of the last summary in an output."""
+    """Passed and failed tests in the last summary of an output."""
 
     passed: int
     failed: int
@@ -31,12 +30,15 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One use of a tool.
+    """One call of a tool.
 
     Attributes:
-        what: the path, the command or the tool's name. ok: how it ended; None where nobody knows. ran: it was let run.
-        code: the exit code of a command, where known. tests: it runs tests, as far as its words show.
-        counts: passed and failed tests in its output. new: a file that was not there before.
+        what: the path, the command or the tool's name.
+        ok: the call succeeded; None if unknown.
+        ran: False if the call was not allowed to run.
+        code: exit code of a command, if known.
+        tests: the command seems to run tests.
+        new: the file did not exist before.
     """
 
     kind: CallKind
@@ -51,9 +53,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The evidence of one run, or of all runs of a turn, oldest first.
+    """Tool calls of one run, or of all runs of a turn, oldest first.
 
-    ``files`` has a path below the agent's own folder, or as the answer names it. ``whole``: nothing was left out.
+    ``files`` has paths relative to the agent's folder, or as the answer names them. ``whole``: no call was dropped.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -67,7 +69,7 @@ class Journal:
         return Journal(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
     def to_dict(self, redact: Callable[[str], str] = str) -> dict[str, Any]:
-        """As it is stored, secrets masked. Never empty: the empty mapping is that of no journal."""
+        """Return the log for storage, with secrets masked. Never empty: an empty mapping means that there is no log."""
         calls = [
             {each.name: value for each in fields(call) if (value := getattr(call, each.name)) is not each.default}
             | {"what": redact(call.what)}
@@ -77,7 +79,7 @@ class Journal:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Journal | None:
-        """The journal that was stored; None for none, and for one of another form."""
+        """Load a stored log. Return None if there is none, or if its form is unknown."""
         try:
             calls = [
                 ToolCall(**{**call, "counts": Counts(*counts) if (counts := call.get("counts")) else None})
@@ -89,7 +91,7 @@ class Journal:
 
 
 def journal_of(records: Sequence[AttemptRecord]) -> Journal | None:
-    """The journal of these runs, oldest first; None where one of them has none."""
+    """Join the tool call logs of these runs, oldest first; None if a run has no log."""
     found = Journal()
     for record in records:
         each = Journal.read(record.journal)
@@ -100,7 +102,7 @@ def journal_of(records: Sequence[AttemptRecord]) -> Journal | None:
 
 
 class JournalWriter:
-    """Collects the uses of tools of one run: each begins, and most of them end."""
+    """Collects the tool calls of one run."""
 
     def __init__(self) -> None:
         self._calls: dict[str, ToolCall] = {}
@@ -109,11 +111,11 @@ class JournalWriter:
 
     @property
     def journal(self) -> Journal:
-        """The journal so far; files are the engine's to add."""
+        """Return the tool call log so far, without files."""
         return Journal(calls=tuple(self._calls.values()), whole=self._whole)
 
     def begin(self, name: str, kind: CallKind, what: str) -> None:
-        """Note a use; ``name`` is the agent's own for it. Each of several files of one use has its own name."""
+        """Record the start of a call. ``name`` is the agent's id of the call, unique per file."""
         said = _HEREDOC.sub("<<", what) if kind == "run" else what
         tests = kind == "run" and runs_tests(said)
         self._calls[name] = ToolCall(kind=kind, what=said[:MOST_CHARS], tests=tests)
@@ -132,7 +134,7 @@ class JournalWriter:
         code: int | None = None,
         new: bool = False,
     ) -> None:
-        """Note how a use ended; of one that nobody began nothing is known."""
+        """Record how a call ended. A call without a recorded start is ignored."""
         self._open.discard(name)
         if (call := self._calls.get(name)) is None:
             return
@@ -141,14 +143,14 @@ class JournalWriter:
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
 
     def wait(self) -> None:
-        """The run ended with a question: a use that has not ended has not begun either."""
+        """Mark open calls as not run, because the run ended with a question."""
         for name in list(self._open):
             self.end(name, ok=None, ran=False)
 
 
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
 _SEGMENT = re.compile(r"&&|\|\|?|[;\n]")
-#: Programs that look, move or install: a test's name among their arguments runs none.
+#: Programs that inspect, move or install. A test's name among their arguments runs no test.
 _LOOKS = frozenset({
     "awk", "cat", "cd", "chmod", "cp", "curl", "diff", "du", "echo", "export", "file", "find",
     "git", "grep", "head", "less", "ls", "mkdir", "mv", "nl", "printf", "pwd", "rg", "rm",
@@ -165,7 +167,7 @@ _RUNS_NONE = re.compile(r"\s(?:install|add|--version|--help|--collect-only|--co|
 
 
 def runs_tests(command: str) -> bool:
-    """Return whether a command runs tests, as far as its words show."""
+    """Return True if a command's words suggest that the command runs tests."""
     for segment in _SEGMENT.split(command):
         program = next((word for word in segment.split() if "=" not in word), "")
         looks = program.rpartition("/")[2] in _LOOKS
@@ -174,11 +176,11 @@ def runs_tests(command: str) -> bool:
     return False
 
 
-#: What test runners print. The numbers are added up where a runner prints several, such as one for each package.
+#: Summaries of test runners. The numbers of several summaries, such as one per package, are added up.
 _SUMMARIES: Sequence[re.Pattern[str]] = [
     re.compile(pattern, re.MULTILINE)
     for pattern in (
-        # pytest: 1 failed, 11 passed in 0.1s. Its words come in any order.
+        # pytest: 1 failed, 11 passed in 0.1s. The words come in any order.
         r"^=*[ ]?(?P<words>(?:\d+ (?:failed|passed|skipped|errors?|warnings?|deselected|xfailed|xpassed"
         r"|rerun)[, ]{1,2})+)in [\d.]+",
         r"^\s*Tests:?\s+(?P<words>(?:\d+ (?:failed|passed|skipped|todo|total)[, |]{0,3})+)",  # jest, vitest
@@ -198,7 +200,7 @@ _WORD = re.compile(r"(\d+) (failed|passed|error)")
 
 
 def counts_in(output: str) -> Counts | None:
-    """The counts of passed and failed tests that a runner's summary names; None without a summary that is known."""
+    """Parse passed and failed tests from a test runner's output; None without a known summary."""
     text = _ANSI.sub("", output[-MOST_OUTPUT:])
     for pattern in _SUMMARIES:
         if found := [each.groupdict() for each in pattern.finditer(text)]:

@@ -1,8 +1,7 @@
-"""The claims of an answer about its work: files made, tests and commands run, counts. German and English.
+"""Statements of an answer about the agent's work: files, tests and commands. German and English.
 
-Only statements of what was done or is so count, by the agent itself: "I created", "created", "has been updated", "all
-tests pass". Whatever may be a plan, advice, a condition, a question, a denial, a quote or somebody else's work is left
-alone: one true statement that is rejected costs more trust than ten untrue ones that pass as before.
+Only statements about finished work count ("I created", "all tests pass"), no plans, conditions, denials or quotes:
+rejecting one true statement costs more trust than passing ten untrue ones.
 """
 
 from __future__ import annotations
@@ -20,22 +19,24 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import Outline, lines_of
 from worker.enforcement.documents.step import strip_marker
 
-#: ``file``: a file was created or changed. ``tests``: tests pass, or were run. ``command``: the same of a command.
-#: ``files``: a number of files were created or changed.
+#: ``file``: a file was created or changed. ``files``: a number of files were. ``tests``: tests ran or pass.
+#: ``command``: a command ran or succeeded.
 Subject = Literal["file", "tests", "command", "files"]
 
-#: Claims that are read of one answer, and the characters of a paragraph that are.
+#: Most statements read from an answer, and most characters of a paragraph.
 MOST_CLAIMS, MOST_CHARS = 200, 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkClaim:
-    """One statement of an answer about its own work.
+    """One statement of an answer about the agent's work.
 
     Attributes:
-        said: its words. line: of the answer, from 1. what: the path, or the command.
-        passed: the result is claimed too, and it is a good one. count: how many files or tests; 0 for no number.
-        some: the count is of some of them only ("the 3 new tests").
+        said: its words.
+        what: the path or the command.
+        passed: a good result is stated too.
+        count: stated number of files or tests; 0 for none.
+        some: the number covers only some of them ("the 3 new tests").
     """
 
     subject: Subject
@@ -47,7 +48,6 @@ class WorkClaim:
     some: bool = False
 
 
-#: The words of what counts and of what does not.
 _W = SimpleNamespace(
     **{
         name: text.replace("\n", "")
@@ -56,7 +56,7 @@ _W = SimpleNamespace(
 )
 
 
-# Inline code hides behind one sign for each character: a path, or other code.
+# Signs that mask inline code, one per character: a path, other code.
 _PATH, _CODE = "\ue000", "\ue001"
 _NAME = (
     rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_W.endings})"
@@ -69,16 +69,16 @@ _PRODUCT = re.compile(r"(?:[A-Z][a-z]+\.(?:js|ts|go|py))|asp\.net|draw\.io", re.
 _INLINE = re.compile(r"(`{1,3})(?!`)([^`\n]{1,500})\1(?!`)")
 _QUOTED = re.compile('"[^"\n]{1,300}"|[“„»«][^“”„»«\n]{1,300}[”“«»]')
 _EMPHASIS = re.compile(r"\*\*|__|~~|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
-#: A sentence ends here, and so does the reach of a condition or a denial.
+#: A clause ends here, and so does the reach of a condition or a denial.
 _CLAUSE = re.compile(
     r"[.!?;](?=\s|$)|,?\s(?:but|however|though|although|aber|jedoch|allerdings|sondern|whereas|während)\s|\n\s*\|",
     re.IGNORECASE,
 )
 
-#: Where one of these is, nobody says what was done.
+#: Words that leave open if something was done.
 _OPEN = re.compile(rf"(?<![\w'’])(?:{_W.open_en}|{_W.open_de})(?!\w)", re.IGNORECASE)
 _CONDITION = re.compile(r",\s*(?:damit|sodass|so dass|so that)\b", re.IGNORECASE)
-#: Denials; those that deny a fault are none.
+#: Denials, except denials of a fault.
 _DENIED = re.compile(
     r"(?<!\w)(?:not|nothing(?! else)|nichts|neither|nor|weder|noch nicht|never|cannot|no longer|unable|skip\w*"
     r"|fail(?:ed|s)? to|nicht|nie|niemals|statt|instead|rather|übersprung\w*"
@@ -89,7 +89,7 @@ _DENIED = re.compile(
     r"|some|most|almost|nearly|except|einige|manche|fast|beinahe|außer|die meisten)(?!\w)|n['’]t\b",
     re.IGNORECASE,
 )
-#: A heading or a line before a list: what follows is not about what was done.
+#: A heading or a list's introduction that announces future work.
 _AHEAD = re.compile(_W.ahead, re.IGNORECASE)
 
 _NUMBERS = {
@@ -139,7 +139,6 @@ _FILE = _all(
     rf"|Modul)\s+)?{_W.list}\)?\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_W.done_de})\b",
     rf"\bin\s+{_W.list}\s+(?:wurden?|ist|sind)\s+[^?;\ue000]{{0,70}}?\b(?:{_W.done_de})\b",
 )
-#: Further files of a sentence that began with one's own work.
 _FURTHER = _all(
     rf"(?:,|\band\b|&)\s+(?:and\s+|also\s+|then\s+|I\s+)*(?:{_W.verbs})\b{_W.words_en}{_W.list}",
     rf"(?:,|\bund\b|\bsowie\b)\s+(?:habe\s+)?{_W.words_de}{_W.list}[^?;\ue000]{{0,90}}?\b(?:{_W.done_de})\b",
@@ -202,16 +201,16 @@ _FILES = _all(
     rf"{_W.start}(?:files?\s+(?:{_W.done_en})|(?:geänderte|neue|angelegte|erstellte)\s+Dateien"
     rf"|Dateien\s+(?:{_W.done_de}))\s*[:=]\s*(?P<count>\d{{1,4}})(?!\w)",
 )
-#: Words between the number and "files" that leave it the number of all.
+#: Words between a number and "files" that leave the number a total.
 _ANY_FILES = frozenset(
     {"", "new", "neue", "source", "different", "verschiedene", "weitere", "further", "more", "changed"}
 )
 _SUBSET = re.compile(r"\b(?:new|added|other|remaining|neuen?|übrigen|anderen|unit|integration|e2e)\b", re.IGNORECASE)
 
 
-#: The line before a list of files that were made or changed.
+#: The line before a list of created or changed files.
 _IS_LABEL = re.compile(rf"{_W.start}{_LABEL}\s*:?\s*$|\b(?:{_W.done_en}|{_W.done_de}|{_W.verbs})\b.*:$", re.IGNORECASE)
-#: A paragraph without one of these makes no claim.
+#: A paragraph without one of these makes no statement.
 _HINT = re.compile(
     rf"{_W.done_en}|{_W.done_de}|{_W.verbs}|test|suite|spec|passed|passing|bestanden|`|neue? "
     rf"|new ",
@@ -220,7 +219,7 @@ _HINT = re.compile(
 
 
 def claims_in(answer: str) -> list[WorkClaim]:
-    """The claims of an answer, in its order, ``MOST_CLAIMS`` at most. Its time grows with its length alone."""
+    """Return the statements of an answer in order, ``MOST_CLAIMS`` at most. Takes linear time."""
     found: list[WorkClaim] = []
     for text, first in _paragraphs(parse(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
@@ -230,15 +229,12 @@ def claims_in(answer: str) -> list[WorkClaim]:
 
 
 def paths_claimed(answer: str) -> list[str]:
-    """The paths of files that an answer claims to have created or changed."""
+    """Return the paths of files that an answer states to have created or changed."""
     return list(dict.fromkeys(claim.what for claim in claims_in(answer) if claim.subject == "file"))
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
-    """The paragraphs that may hold claims: no quote, no code, nothing under a heading or a line about work ahead.
-
-    A list below a label ("Created files:") has the label before each of its items.
-    """
+    """Yield paragraphs that may make statements: no quotes, no code, nothing about future work."""
     hidden, ends = lines_of(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):
@@ -266,8 +262,6 @@ def _starts_with_path(text: str) -> bool:
 
 
 class _Paragraph:
-    """A paragraph as it is, and with its code behind signs, character by character."""
-
     def __init__(self, text: str, first: int) -> None:
         self.text, self.first = text, first
         masked = _INLINE.sub(_sign, text)
@@ -281,7 +275,6 @@ class _Paragraph:
         return self.first + self.text.count("\n", 0, place)
 
     def clauses(self) -> Iterator[tuple[int, int, str]]:
-        """Where each clause begins and ends, and the sign that ends it."""
         start = 0
         for found in _CLAUSE.finditer(self.masked):
             yield start, found.start(), found[0].strip()
@@ -348,7 +341,7 @@ def _found(patterns: Sequence[re.Pattern[str]], clause: str) -> Iterator[re.Matc
 
 
 def _is_open(clause: str) -> bool:
-    """Return whether a clause leaves open that something was done, or denies it."""
+    """Return True if a clause denies that something was done, or leaves it open."""
     return bool(_OPEN.search(clause) or _DENIED.search(clause) or _CONDITION.search(clause))
 
 
@@ -369,7 +362,7 @@ _PROGRAMS = frozenset({
 
 
 def _is_command(text: str, *, surely: bool) -> bool:
-    """Return whether inline code is a command; ``surely``: the words around it say that it was run."""
+    """Return True if inline code is a command. ``surely``: the surrounding words state that it ran."""
     words = text.split()
     first = next((word for word in words if "=" not in word), "")
     known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")

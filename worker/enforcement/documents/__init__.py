@@ -1,1 +1,1 @@
-"""The parts of an answer: step marker, ADR, header, sections; and putting parts together."""
+"""The parts of an answer (step marker, ADR, header, sections), and how to put them together."""

@@ -1,7 +1,6 @@
-"""ADRs in a text: where they begin and end, their header, their sections.
+"""ADRs in a text: their extent, header and sections.
 
-An ADR is found by its header (front matter with ``adr_id``, anywhere outside code), or by its heading ``# ADR-``
-with a number, in the text itself or in a ```markdown fence. Rules (``---``) and code blocks are not headers.
+An ADR is found by its front matter with ``adr_id``, or by a heading ``# ADR-`` with a number.
 """
 
 from __future__ import annotations
@@ -15,24 +14,22 @@ from worker.enforcement.documents.content import content
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
 from worker.enforcement.documents.outline import BOM, CodeFence, Heading, Outline, outline, undented
 
-#: More ADRs than this in one text are not an answer; the text is rejected, not judged in part.
+#: A text with more ADRs is rejected, not validated in part.
 MAX_ADRS = 20
 
-#: Enough to see which language an ADR is written in.
 _NAME_CHARS = 60
 _FIRST_LINES = 200
 
 _ADR_ID = re.compile(r"[ {]{0,2}[\"']?adr_id[\"']?\s*:")
 _KEY = re.compile(r"[ {?\"']{0,3}\w[\w .-]{0,60}[\"']?\s*:")
 _TITLE = re.compile(r"ADR-\d[\w.]{0,20}(.*)")
-#: A heading that says no more than this after the number is over a text about an ADR: ``# ADR-038: Summary``.
+#: After these words the heading belongs to a text about an ADR: ``# ADR-038: Summary``.
 _ABOUT = frozenset({
     "zusammenfassung", "kurzfassung", "überblick", "übersicht", "stand", "summary", "overview", "review", "recap",
 })  # fmt: skip
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
-#: A line that a YAML header may have: a key, an entry, a comment, something indented or in brackets.
 _YAML_LINE = re.compile(r"[ \t]+\S|-[ \t]|#|[\[\]{}]|[\w\"'?.-][^:]{0,60}:(?:\s|$)")
-#: What is where a text is to be filled in: ``<Titel>``, ``[Beschreibung]``, ``{{ name }}``, ``...``, ``NNN``.
+#: A field of a template: ``<Titel>``, ``[Beschreibung]``, ``{{ name }}``, ``...``, ``NNN``.
 _PLACE = (
     r"(?:<[^<>]{1,120}>|\[[^\[\]]{1,120}\]|\([^()]{1,120}\)|\{\{?[^{}]{1,120}\}?\}"
     r"|\*[^*]{1,120}\*|_[^_]{1,120}_|\.{3}|…|[Xx]{2,8}|[Nn]{3,8}|TODO|TBD|\?{1,8})"
@@ -45,7 +42,7 @@ NOT_CLOSED = "no --- line after it"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: its title as written, the lines of its heading and after its last (from 0), its heading's level."""
+    """A section of an ADR: its title as written, its lines (from 0, ``end`` excluded) and its heading's level."""
 
     title: str
     line: int
@@ -55,13 +52,15 @@ class Section:
 
 @dataclass(slots=True)
 class Adr:
-    """One ADR. Lines count from 0 in ``out``; ``first_line`` is where that text begins in the answer.
+    """One ADR in an answer. Lines count from 0 in ``out``, whose text begins at line ``first_line`` of the answer.
 
     Attributes:
-        start, end: its lines. header: the lines between its ``---`` lines, None without a header.
-        root: the header's YAML, None when it is empty, missing or broken. error: what broke it.
-        offset: character in the answer at which the text begins; -1 when the text is indented there (no edits then).
-        closed: False for a header without its second ``---``. fenced: the text is that of a ```markdown fence.
+        header: the lines between the ``---`` lines; None without a header.
+        root: the header's YAML; None if empty, missing or broken.
+        error: why the header is broken.
+        offset: position of the text in the answer; -1 if the text is indented there and cannot be edited.
+        closed: False if the header has no second ``---``.
+        fenced: the text is the inside of a ```markdown fence.
     """
 
     out: Outline
@@ -78,25 +77,25 @@ class Adr:
 
     @property
     def header_lines(self) -> tuple[int, int]:
-        """The header's lines with those that read ``---``; none at the ADR's start without a header."""
+        """Return the header's lines including the ``---`` lines; an empty range at the start without a header."""
         if self.header is None:
             return self.start, self.start
         return self.header[0] - 1, self.header[1] + self.closed
 
     @property
     def yaml_text(self) -> str:
-        """The text between the header's ``---`` lines."""
+        """Return the text between the header's ``---`` lines."""
         begin, end = self.header or (0, 0)
         return "".join(f"{line}\n" for line in self.out.lines[begin:end])
 
     @property
     def titled(self) -> bool:
-        """True when it has a heading of level 1."""
+        """Return True if the ADR has a heading of level 1."""
         return any(heading.level == 1 and self.start <= heading.line < self.end for heading in self.out.headings)
 
     @property
     def name(self) -> str:
-        """Its number from the header, else its title; at most 60 characters, empty when it has neither."""
+        """Return the ADR's number from the header, else its title; at most 60 characters."""
         node = self.root.get("adr_id") if self.root is not None and self.root.kind == "mapping" else None
         if node is not None and node.kind == "scalar" and node.value.strip():
             return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
@@ -105,30 +104,30 @@ class Adr:
 
     @property
     def prose(self) -> str:
-        """The first lines behind the header."""
+        """Return the first lines after the header."""
         begin = self.header[1] + 1 if self.header else self.start
         return "\n".join(self.out.lines[begin : min(self.end, begin + _FIRST_LINES)])
 
     def char_of(self, line: int) -> int:
-        """The character of the answer at which a line of this text begins, behind a byte order mark."""
+        """Convert a line of this text to a position in the answer, after any byte order mark."""
         if line == 0:
             return self.offset + self.out.lines[0].startswith(BOM)
         return self.offset + sum(len(before) + 1 for before in self.out.lines[:line])
 
     def line_of(self, line: int) -> int:
-        """The line of the answer, from 1, of a line of this text."""
+        """Convert a line of this text to a line of the answer, from 1."""
         return self.first_line + line + 1
 
     def header_line(self, line: int) -> int:
-        """The line of the answer, from 1, of a line of the header's YAML."""
+        """Convert a line of the header's YAML to a line of the answer, from 1."""
         return self.line_of((self.header or (self.start, 0))[0] + line)
 
 
 def header_end(lines: Sequence[str], number: int) -> int:
-    """The line after the ADR header whose opening ``---`` is line ``number``; 0 when that is only a rule.
+    """Return the line after the ADR header that opens at line ``number``; 0 if the ``---`` is only a rule.
 
-    A header names ``adr_id``, or is right before a ``# ADR-`` heading and is YAML data rather than prose. One that
-    has no second ``---`` ends before the first line that is blank or no YAML.
+    A header names ``adr_id``, or is YAML data right before a ``# ADR-`` heading. Without a second ``---``, the header
+    ends before the first line that is blank or not YAML.
     """
     close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
     body = lines[number + 1 : close or len(lines)]
@@ -151,19 +150,18 @@ def _starts_with_key(body: Sequence[str]) -> bool:
 
 
 def _runs_into_the_text(body: Sequence[str]) -> bool:
-    """True when the next ``---`` is a rule of the text: behind a blank line there is more than YAML before it."""
     blank = next((n for n, line in enumerate(body) if not line.strip()), len(body))
     rest = (line for line in body[blank:] if line.strip())
     return any(_HEADING.match(line) or not _YAML_LINE.match(line) for line in rest) and not _is_data("\n".join(body))
 
 
 def _is_heading(line: str) -> bool:
-    """True for a heading of the text below a header; any other line with ``#`` is a comment in it."""
+    """Return True for a heading below a header; other lines with ``#`` are YAML comments."""
     return bool(_HEADING.match(line)) and (line.startswith("##") or is_title(line.lstrip("# \t")))
 
 
 def is_title(title: str) -> bool:
-    """True for the heading of an ADR: it has a number, and does not only announce a text about that ADR."""
+    """Return True for the heading of an ADR: it has a number, and does not introduce a text about an ADR."""
     found = _TITLE.match(title)
     return found is not None and found[1].strip(" \t:–—-.").casefold() not in _ABOUT
 
@@ -177,12 +175,12 @@ def _is_data(text: str) -> bool:
 
 
 def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
-    """The ADRs of a text, in its order: those in the text itself, and those in ```markdown fences outside of them.
+    """Return the ADRs of a text in order, both in the text and in ```markdown fences outside other ADRs.
 
-    ``out`` was made with ``header_end``; ``starts`` says where each line begins, in characters.
+    ``out`` was made with ``header_end``; ``starts`` has the position of each line.
     """
     found = list(_plain_adrs(out))
-    first = found[0].start if found else len(out.lines)  # an ADR goes to the next one or to the end of the text
+    first = found[0].start if found else len(out.lines)  # an ADR extends to the next ADR or to the end
     for fence in out.fences:
         if fence.is_document and fence.start < first:
             found += _fenced_adrs(out, fence, starts)
@@ -229,10 +227,7 @@ def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Itera
 
 
 def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
-    """The sections: headings of level 2, or of level 3 in an ADR that has none of level 2.
-
-    Each ends at the next heading of its level or above, or with the ADR.
-    """
+    """Yield the sections: headings of level 2, or of level 3 in an ADR without level 2."""
     own = 2 if any(heading.level == 2 for heading in headings) else 3
     headings = [heading for heading in headings if heading.level <= own]
     for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):
@@ -241,11 +236,7 @@ def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
 
 
 def is_excerpt(adr: Adr) -> bool:
-    """True for an ADR in a fence that decides nothing.
-
-    That is one without a section and without content, as a header that is shown; or one whose content is all place
-    holders. An ADR outside of fences, and one with a single line of real content, is never an excerpt.
-    """
+    """Return True for an ADR in a fence that has no real content: a header alone, or a template."""
     if not adr.fenced:
         return False
     body = adr.header_lines[1] if adr.header else adr.start

@@ -1,4 +1,4 @@
-"""The visible content of a part of a Markdown text: no comments, headings, rules, and characters without a width."""
+"""Visible content of Markdown text: without comments, headings, rules and invisible characters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """The lines ``start`` up to, not including, ``end`` that show something: their numbers from 0, and what they show.
-
-    Fenced code is content as it is.
-    """
+    """Yield number (from 0) and visible text of each line in a range that shows something. Fenced code is unchanged."""
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
     first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
@@ -40,7 +37,7 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
 
 
 def is_filled(out: Outline, start: int, end: int) -> bool:
-    """True when these lines show more than placeholders."""
+    """Return True if a range of lines has more than placeholders."""
     return any(not is_placeholder(line) for _, line in content(out, start, end))
 
 
@@ -52,7 +49,7 @@ class _Comments:
         self._lines, self._end, self._last = lines, end, -1
 
     def take(self, number: int, line: str) -> str:
-        """The line without what is in a comment."""
+        """Remove comments from a line, given the lines before."""
         if self.open:
             _, close, line = line.partition("-->")
             if not close:
@@ -60,7 +57,7 @@ class _Comments:
             self.open = False
         line = _COMMENT.sub("", line)
         before, opening, _ = line.partition("<!--")
-        # One without an end goes to the end of the text when it starts its line (HTML block 2), else it is text.
+        # An unclosed comment that starts its line hides the rest of the text (HTML block 2); else it is text.
         self.open = bool(opening) and (not before.strip() or number < self._last_close(number))
         return before if self.open else line
 
@@ -71,7 +68,7 @@ class _Comments:
 
 
 def has_content(text: str) -> bool:
-    """True when a section's text is more than headings, rules, comments and what represents other text."""
+    """Return True if a section's text is more than headings, rules, comments and placeholders."""
     for line in _ANY_COMMENT.sub("", text).split("\n"):
         bare = _INVISIBLE.sub("", line).strip()
         if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
@@ -84,7 +81,7 @@ def has_content(text: str) -> bool:
 
 
 def is_json(text: str) -> bool:
-    """True when a text is nothing but JSON."""
+    """Return True if a text is nothing but JSON."""
     bare = text.strip()
     bare = re.sub(r"\A`{3,}\w*\n|\n`{3,}\Z", "", bare) if bare.startswith("```") else bare
     try:

@@ -1,4 +1,4 @@
-"""An answer and the files with it, each parsed at most once: validators and policy share what was found."""
+"""Texts parsed at most once, shared by validators and policy."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _TICKS = re.compile(r"\\`|`+|<!--")
 
 
 def surely_outside(text: str, found: Sequence[Marker]) -> bool:
-    """True when no marker can be in code or a quote: no fence anywhere, and each marker begins a line.
+    """Return True if no marker can be in code or a quote: there is no fence, and each marker begins a line.
 
-    A comment at the beginning of a line interrupts every paragraph, list and quote (CommonMark, HTML block 2).
+    A comment at the start of a line interrupts every paragraph, list and quote (CommonMark, HTML block 2).
     """
     return not may_hold_fences(text) and all(not m.start or text[m.start - 1] == "\n" for m in found)
 
 
 def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
-    """Those of the candidates, in their order, that stand outside code blocks, code spans, quotes and YAML headers.
+    """Return the markers outside code blocks, code spans, quotes and YAML headers.
 
-    ``starts`` says where each line of the text begins, in characters.
+    ``starts`` has the position of each line.
     """
     hidden = lines_of(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
@@ -47,12 +47,11 @@ def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Seque
 
 
 def _inline_block(line: int, out: Outline) -> Span:
-    """The lines of the paragraph or heading a line is in; an empty range for an HTML block, which has no code spans."""
     return within(line, out.paragraphs) or (line, line if within(line, out.html) else line + 1)
 
 
 def _code_spans(text: str) -> list[Span]:
-    """The code spans of a paragraph. Comments hide backticks, and a backslash hides the first one, outside code."""
+    """Return the code spans of a paragraph. Outside code, comments hide backticks and a backslash escapes one."""
     runs: dict[int, list[int]] = {}
     tokens = [(found.group(), found.start(), found.end()) for found in _TICKS.finditer(text)]
     for piece, start, end in tokens:
@@ -81,28 +80,28 @@ def _code_spans(text: str) -> list[Span]:
 
 
 class Document:
-    """A text and its parts, each found when it is first asked for."""
+    """A text with its parts, each found on first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @cached_property
     def out(self) -> Outline:
-        """The Markdown outline; ADR headers are not Markdown in it."""
+        """Return the Markdown outline, without ADR headers."""
         return outline(self.text, header_end)
 
     @cached_property
     def starts(self) -> list[int]:
-        """Return where each line begins, in characters."""
+        """Return the position of each line, in characters."""
         return [0, *accumulate(len(line) + 1 for line in self.out.lines[:-1])]
 
     def at(self, line: int) -> int:
-        """Return where a line begins, in characters; the text's end behind its last line."""
+        """Return the position of a line in characters; the text's end after the last line."""
         return self.starts[line] if line < len(self.starts) else len(self.text)
 
     @cached_property
     def markers(self) -> list[Marker]:
-        """The step markers outside code and quotes, in the text's order."""
+        """Return the step markers outside code and quotes, in order."""
         found = candidates(self.text)
         if not found or ("out" not in self.__dict__ and surely_outside(self.text, found)):
             return found
@@ -110,12 +109,12 @@ class Document:
 
     @cached_property
     def adrs(self) -> list[Adr]:
-        """The ADRs of the text; those that are only shown in a fence are ``excerpts``."""
+        """Return the ADRs of the text, without ``excerpts``."""
         return self._found[0]
 
     @cached_property
     def excerpts(self) -> list[Adr]:
-        """ADRs in a ```markdown fence that decide nothing: a header alone, a template."""
+        """Return ADRs in ```markdown fences without real content: a header alone, a template."""
         return self._found[1]
 
     @cached_property
@@ -130,12 +129,12 @@ class Document:
 
 @lru_cache(maxsize=8)
 def parse(text: str) -> Document:
-    """The document of a text; the last few are kept, because several validators look at the same answer."""
+    """Return the document of a text. Caches the latest documents, because several validators share an answer."""
     return Document(text)
 
 
 class Text(NamedTuple):
-    """A text and the file it comes from (empty for the answer), and whether it must be an ADR."""
+    """A text to validate, its file name (empty for the answer), and True if it must be an ADR."""
 
     content: str
     file: str
@@ -143,19 +142,19 @@ class Text(NamedTuple):
 
     @property
     def adrs(self) -> list[Adr]:
-        """The ADRs in it, parsed once for all validators."""
+        """Return the ADRs of the text."""
         return parse(self.content).adrs
 
     @property
     def excerpts(self) -> list[Adr]:
-        """ADRs that are only shown in it."""
+        """Return ADRs in fences without real content."""
         return parse(self.content).excerpts
 
 
 def texts_of(response: str, context: Mapping[str, Any]) -> Iterator[Text]:
-    """The answer, then the Markdown files of ``context["files"]`` that are not the answer itself.
+    """Yield the answer, then the other Markdown files of ``context["files"]``.
 
-    Files named ``ADR-*.md`` must hold an ADR; so must the answer when ``context["expect_adr"]`` is true.
+    Files named ``ADR-*.md`` must hold an ADR; so must the answer if ``context["expect_adr"]`` is true.
     """
     yield Text(response, "", bool(context.get("expect_adr")))
     files = context.get("files") or {}

@@ -1,8 +1,7 @@
-"""An ADR's YAML header as a tree of plain nodes with positions. Reads foreign text: bounded in size, depth and nodes.
+"""An ADR's YAML header as a tree of nodes with positions, limited in size, depth and nodes.
 
-PyYAML's parser gives the events; the tree is built here and not by ``safe_load``, because a header is foreign input
-(aliases explode when walked, deep nesting ends in RecursionError, ``036`` becomes 30, duplicate keys vanish), and
-because an edit needs to know where each value is.
+Not ``safe_load``: in foreign input aliases explode, deep nesting raises RecursionError, ``036`` becomes 30 and
+duplicate keys vanish.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import yaml
 
 try:
     from yaml import CSafeLoader as _Loader
-except ImportError:  # PyYAML was built without libyaml: the same events, more slowly
+except ImportError:  # without libyaml: the same events, more slowly
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 MAX_CHARS = 65_536
@@ -36,16 +35,17 @@ class HeaderError(ValueError):
 
 
 class HeaderTooComplex(HeaderError):
-    """The header is YAML, maybe, but beyond what is read."""
+    """The header exceeds the limits of this module."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value of the header. ``start`` and ``end`` are characters, ``line`` and ``column`` count from 0.
+    """A YAML value. Positions, lines and columns count from 0.
 
     Attributes:
-        value: a scalar's text, always a string. pairs: a mapping's keys and values. items: a sequence's items.
-        plain: a scalar without quotes. flow: a collection in brackets.
+        value: a scalar's text, always a string.
+        plain: a scalar without quotes.
+        flow: a collection in brackets.
     """
 
     kind: Literal["scalar", "mapping", "sequence"]
@@ -61,18 +61,18 @@ class Node:
 
     @property
     def null(self) -> bool:
-        """True for a value that is not there: nothing, ``~`` or ``null``."""
+        """Return True for a missing value: nothing, ``~`` or ``null``."""
         return self.kind == "scalar" and self.plain and self.value in _NULLS
 
     def get(self, key: str) -> Node | None:
-        """A mapping's value by its key, the last one when the key is there twice; None without it."""
+        """Return a mapping's value by key, the last one if the key is repeated; else None."""
         for name, value in reversed(self.pairs):
             if name.kind == "scalar" and name.value == key:
                 return value
         return None
 
     def duplicates(self) -> Iterator[Node]:
-        """The keys of a mapping that were there before."""
+        """Yield the repeated keys of a mapping."""
         seen: set[str] = set()
         for name in (name for name, _ in self.pairs if name.kind == "scalar"):
             if name.value in seen:
@@ -81,13 +81,11 @@ class Node:
 
 
 def read_header(text: str) -> Node | None:
-    """Read a header's YAML, the text between its ``---`` lines.
-
-    Returns:
-        The root node; None when the text holds nothing but blanks and comments.
+    """Parse a header's YAML, the text between its ``---`` lines. Return None if it is blank.
 
     Raises:
-        HeaderTooComplex: beyond the limits of this module. HeaderError: no YAML, several documents, or custom tags.
+        HeaderTooComplex: the YAML exceeds the limits of this module.
+        HeaderError: the text is not YAML, or has several documents or custom tags.
     """
     if len(text) > MAX_CHARS:
         raise HeaderTooComplex(f"> {MAX_CHARS} characters")
@@ -106,7 +104,7 @@ class _Builder:
     def __init__(self) -> None:
         self.root: Node | None = None
         self.open: list[Node] = []
-        self.keys: list[Node | None] = []  # the key that waits for its value, per open node
+        self.keys: list[Node | None] = []  # the key whose value comes next, per open node
         self.anchors: dict[str, Node] = {}
         self.nodes = self.aliases = self.documents = 0
 
@@ -120,7 +118,7 @@ class _Builder:
                 self._start(self._node("sequence", event), event.anchor)
             elif isinstance(event, yaml.CollectionEndEvent):
                 self.keys.pop()
-                end: Any = event.end_mark  # its type says that it may be missing; the parser always sets it
+                end: Any = event.end_mark  # the parser always sets it
                 self.open.pop().end = end.index
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)

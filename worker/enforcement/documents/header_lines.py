@@ -1,8 +1,6 @@
-"""An ADR's header edited where it is: keys put in or kept, entries moved, and no other byte changed.
+"""Edits of an ADR's header in place: insert or keep keys, move entries, change no other byte.
 
-Source: ADR-038 section 4, fallback. Comments, quotes, order and line endings stay; an entry keeps its quotes and,
-in a block list, the comment behind it. Every edit is read again; when it does not say what was meant, nothing is
-edited.
+Source: ADR-038 section 4, fallback. An edit is dropped if the parsed result is not as intended.
 """
 
 from __future__ import annotations
@@ -14,12 +12,11 @@ from dataclasses import dataclass
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
 from worker.enforcement.documents.part import FILES
 
-#: The order in which a missing key is put in; any other goes to the end.
+#: The order in which missing keys are inserted; other keys go to the end.
 FIELDS = ("adr_id", "title", "status")
-#: The lists of ``files``.
 LISTS = frozenset(("create", "modify", "docs", "delete"))
 
-#: Characters from the first up to, not including, the second, and the text for their place.
+#: Start, end (excluded) and replacement text.
 _Edit = tuple[int, int, str]
 _DASH = re.compile(r"([ ]*)-[ ]+")
 _FLOW_UNSAFE = re.compile(r"[,\[\]{}#]|: ")
@@ -28,7 +25,7 @@ _KEY = re.compile(r"[\"']?([A-Za-z_][\w.-]{0,60})[\"']?\s{0,20}:(?=\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """A key of the top level with its value: the lines from ``start`` up to, not including, ``end``."""
+    """A top-level key with its value: the lines from ``start`` to ``end`` (excluded)."""
 
     key: str
     start: int
@@ -36,7 +33,7 @@ class HeaderEntry:
 
 
 def blocks(yaml_text: str) -> dict[str, HeaderEntry]:
-    """The top keys of a header, also of a broken one, by name; the last one of a name counts."""
+    """Return the top-level entries of a header by key, also of a broken header. The last duplicate counts."""
     lines = yaml_text.split("\n")
     starts = [(found[1], n) for n, line in enumerate(lines) if (found := _KEY.match(line))]
     ends = [*[n for _, n in starts[1:]], len(lines)][: len(starts)]
@@ -47,7 +44,7 @@ def blocks(yaml_text: str) -> dict[str, HeaderEntry]:
 
 
 def mapping(yaml_text: str) -> Node | None:
-    """The header's mapping; None when it is not a mapping, or no YAML."""
+    """Return the header's root mapping; None if the header is not a mapping or not YAML."""
     try:
         root = read_header(yaml_text)
     except HeaderError:
@@ -56,13 +53,13 @@ def mapping(yaml_text: str) -> Node | None:
 
 
 def by_lines(yaml_text: str) -> bool:
-    """True when each key of the header is in its own lines, so that one can be exchanged."""
+    """Return True if each key of the header has its own lines, so that a key can be replaced."""
     root = mapping(yaml_text)
     return root is not None and not root.flow and {name.value for name, _ in root.pairs} == set(blocks(yaml_text))
 
 
 def key_lines(yaml_text: str, key: str) -> str:
-    """The lines of one key and its value; empty without it, or when it has no value."""
+    """Return the lines of a key and its value; empty if the key or its value is missing."""
     root, found = mapping(yaml_text), blocks(yaml_text).get(key)
     value = root.get(key) if root is not None else None
     if found is None or value is None or value.null or (value.kind == "scalar" and not value.value.strip()):
@@ -71,9 +68,9 @@ def key_lines(yaml_text: str, key: str) -> str:
 
 
 def with_key(yaml_text: str, key: str, lines: str) -> str | None:
-    """The header with these lines for a key: in the place of the old ones, else behind the fields before it.
+    """Return the header with new lines for a key, which replace the old ones or follow the fields before it.
 
-    None when another value would change with it, or the header cannot be edited by lines.
+    Return None if another value would change, or if the header cannot be edited by lines.
     """
     before, here = mapping(yaml_text), blocks(yaml_text)
     if before is None or not by_lines(yaml_text):
@@ -90,9 +87,9 @@ def with_key(yaml_text: str, key: str, lines: str) -> str | None:
 
 
 def keeping(new: str, old: str) -> str | None:
-    """A new header with the keys of the old one that it lacks.
+    """Add the keys of the old header that the new header lacks.
 
-    None when it lacks ``files``, and the old ones are not YAML by themselves.
+    Return None if the new header lacks ``files`` and the old lines are not YAML.
     """
     lines = old.split("\n")
     present = blocks(new)
@@ -109,9 +106,9 @@ def keeping(new: str, old: str) -> str | None:
 
 
 def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
-    """New lines of ``files`` in which each path is that the ``old`` ones have and no issue named (``named``, from 0).
+    """Add to new ``files`` lines the old lists that they lack; return None if an old path would be lost.
 
-    Those are the new lines, with those lists of the old ones that they lack; None when another path would be lost.
+    Old lines that an issue named (``named``, from 0) may disappear.
     """
     lost = set(named)
     before = list(_paths(old))
@@ -129,7 +126,6 @@ def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
 
 
 def _paths(files: str) -> Iterator[tuple[str, int, str]]:
-    """List, line and text of each entry below ``files``."""
     root = mapping(files)
     value = root.get(FILES) if root is not None else None
     for name, entries in value.pairs if value is not None else ():
@@ -140,7 +136,6 @@ def _paths(files: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _lists(files: str) -> dict[str, HeaderEntry]:
-    """The lists below ``files``, where they stand in their own lines."""
     first, *rest = files.split("\n")
     inner = [line for line in rest if line.strip()]
     if first.partition(":")[2].strip() or not inner:
@@ -162,22 +157,20 @@ def _place(here: dict[str, HeaderEntry], key: str, lines: list[str]) -> int:
 
 
 def _trimmed(lines: list[str], start: int, end: int) -> int:
-    """The end of a block without the blank lines and comments behind it."""
     while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
         end -= 1
     return end
 
 
 def _value(node: Node | None) -> object:
-    """Return what shows that a value is the same; not walked, because aliases explode."""
+    """Return a shallow fingerprint of a value; a deep one could explode through aliases."""
     return node and (node.kind, node.value, len(node.items), len(node.pairs))
 
 
 def move_entries(header: str, paths: set[str], *, source: str, target: str) -> str | None:
-    """The header (the YAML between the ``---`` lines) with entries of ``files.<source>`` moved to ``files.<target>``.
+    """Move entries of ``files.<source>`` to ``files.<target>`` in a header's YAML, without duplicates.
 
-    Entries that the target has already are only removed; it is made when it is missing or empty. None when the header
-    is written in a way that cannot be edited surely.
+    Creates the target if necessary. Return None if the header cannot be edited safely.
     """
     try:
         lists = _Lists.read(header, source, target)
@@ -203,13 +196,11 @@ def move_entries(header: str, paths: set[str], *, source: str, target: str) -> s
 
 
 class _Unsure(Exception):
-    """The header is written in a way this module does not edit."""
+    """Raised if a header cannot be edited safely."""
 
 
 @dataclass(slots=True)
 class _Lists:
-    """The two lists with their keys, and the other keys there are."""
-
     files: Node
     source_key: Node
     source: Node
@@ -245,7 +236,6 @@ def _removals(text: str, lists: _Lists, leaving: Sequence[Node]) -> list[_Edit]:
 
 
 def _flow_removals(items: Sequence[Node], leaving: Sequence[Node]) -> Iterator[_Edit]:
-    """Take entries out of ``[a, b]``, each with one of the commas around it."""
     gone = {id(item) for item in leaving}
     stays_before = False
     for at, item in enumerate(items):
@@ -286,7 +276,6 @@ def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -
 
 
 def _step(text: str, lists: _Lists) -> str:
-    """Return how much deeper than their key the source's entries stand."""
     if lists.source.flow:
         return "  "
     scalars = [item for item in lists.source.items if item.kind == "scalar"]
@@ -294,7 +283,6 @@ def _step(text: str, lists: _Lists) -> str:
 
 
 def _block(text: str, items: Sequence[Node], indent: str, eol: str) -> str:
-    """Entries as lines of a block list: the lines they had, moved to this indentation."""
     lines = []
     for item in items:
         line = f"- {text[item.start : item.end]}"
@@ -305,7 +293,6 @@ def _block(text: str, items: Sequence[Node], indent: str, eol: str) -> str:
 
 
 def _flow(text: str, items: Sequence[Node]) -> str:
-    """Entries as they stand between brackets: quoted where they must be."""
     written = (
         text[item.start : item.end] if not item.plain or not _FLOW_UNSAFE.search(item.value) else "" for item in items
     )
@@ -320,7 +307,6 @@ def _dash(text: str, item: Node) -> str:
 
 
 def _entry_lines(text: str, item: Node) -> tuple[int, int]:
-    """The lines of a block list's entry, line break included."""
     _dash(text, item)
     return text.rfind("\n", 0, item.start) + 1, _line_end(text, item.end)
 

@@ -1,7 +1,6 @@
-"""Declared edits of an answer before it is judged: what models put around or into it without meaning it.
+"""Named edits before validation: remove what models add around an answer without meaning it.
 
-Each edit is named, recorded on the attempt and shown on the turn's page (docs/enforcement.md, "Before an answer is
-judged"). Nothing else changes a byte.
+The attempt records each edit (docs/enforcement.md, "Before an answer is judged").
 """
 
 from __future__ import annotations
@@ -22,34 +21,33 @@ _CLOSING = re.compile(rf"(?<!`)</({_TAGS})>(?!`)[ \t]*\n*", re.IGNORECASE)
 _OPENS = re.compile(rf"(?<!`)<(?:{_TAGS})>", re.IGNORECASE)
 _FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*\r?\n")
 _DOCUMENT = re.compile(r"\A(?:---[ \t]*\r?\n|#{1,2}[ \t]+\S)")
-#: Words behind a fence whose inside may be the document itself.
+#: Info strings of fences that may wrap the document itself.
 _DOCUMENT_INFOS = frozenset(("", "markdown", "md", "text", "txt", "yaml", "yml", "plaintext"))
 _HEADER_INFOS = frozenset(("", "yaml", "yml", "markdown", "md", "frontmatter"))
 _HEADING_BLANK = re.compile(r"^(#{1,6})[\xa0\u2007\u202f]+(?=\S)", re.MULTILINE)
-#: A value of a header that YAML reads as something else, or not at all, unless it is quoted.
+#: A header value that must be quoted to be the intended YAML.
 _BARE_VALUE = re.compile(
     r"^(?P<key>[A-Za-z_][\w.-]{0,60}:[ \t]+)(?P<value>[^\s\"'|>#&*!\-][^\n]*?|[*&!%@`-][^\n]*?)[ \t]*$"
 )
 _HEADER_RULE = "---"
-#: More lines are not a header, and the text around it.
 _MAX_HEADER = 400
 
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after the edits, and their names in order: ``reasoning``, ``fence``, ``header_fence``, ``twice``, ..."""
+    """A text after the edits, and the names of the edits in order."""
 
     text: str
     edits: tuple[str, ...] = ()
 
 
 def describe_edit(name: str, locale: str) -> str:
-    """Return what an edit did, in words for a person."""
+    """Describe an edit in words for a person."""
     return str(_WORDS[name]["de" if locale.lower().startswith("de") else "en"])
 
 
 def normalise(text: str) -> NormalisedText:
-    """Return the text with every edit that applies; the text itself where none does."""
+    """Apply every edit that fits the text."""
     done: list[str] = []
     for name, edit in _EDITS.items():
         after = edit(text)
@@ -60,7 +58,7 @@ def normalise(text: str) -> NormalisedText:
 
 
 def without_reasoning(text: str) -> str:
-    """Return the text without the model's thoughts at its beginning; their tag may lack its opening or its end."""
+    """Remove the model's reasoning from the start of a text, even if its opening or closing tag is missing."""
     while opening := _OPENING.match(text):
         closing = re.compile(rf"</{opening[1]}>\s*", re.IGNORECASE).search(text, opening.end())
         text = text[closing.end() :] if closing else ""
@@ -71,7 +69,7 @@ def without_reasoning(text: str) -> str:
 
 
 def _without_fence(text: str) -> str:
-    """Return the document that is, but for its step marker, the inside of one fence."""
+    """Unwrap a document in one fence, with or without a step marker behind the fence."""
     body = strip_marker(text)
     opening = _FENCE.match(body)
     if not opening or opening[2].lower() not in _DOCUMENT_INFOS:
@@ -81,12 +79,11 @@ def _without_fence(text: str) -> str:
     if last != opening[1] or not _DOCUMENT.match(inside):
         return text
     inside = inside[: -len(last)].rstrip()
-    # Where another fence of this kind is open at the end, the last line was its own.
+    # If another fence is open at the end, the last line closes that one.
     return text if outline(inside).fences and not outline(inside).fences[-1].closed else inside + text[len(body) :]
 
 
 def _with_bare_header(text: str) -> str:
-    """Return the document with a bare header in place of a fenced one."""
     opening = _FENCE.match(text)
     if not opening or opening[2].lower() not in _HEADER_INFOS:
         return text
@@ -103,7 +100,6 @@ def _with_bare_header(text: str) -> str:
 
 
 def _header_at(lines: list[str], start: int) -> int:
-    """Return the line behind the header that begins at a line; 0 where none does."""
     if start >= len(lines) or lines[start].rstrip() != _HEADER_RULE:
         return 0
     end = next(
@@ -113,15 +109,13 @@ def _header_at(lines: list[str], start: int) -> int:
 
 
 def _next_line(lines: list[str], start: int) -> int:
-    """Return the first line from ``start`` on that is not blank."""
     return next((n for n in range(start, len(lines)) if lines[n].strip()), len(lines))
 
 
 def _with_one_header(text: str) -> str:
-    """Return the document with its header once: a second one above the title goes, as does a title above the header.
+    """Merge two headers above the title, and move a title above the header below it.
 
-    Of two headers that stays which has more of an ADR's fields, the later one among equals, with the keys of the other
-    that it lacks.
+    The header with more ADR fields, or the later one, wins and takes missing keys from the other.
     """
     lines = text.split("\n")
     first = _next_line(lines, 0)
@@ -154,7 +148,6 @@ def _count_fields(yaml_text: str) -> int:
 
 
 def _without_second_title(text: str) -> str:
-    """Return the document with its title once, where the same line comes twice in a row."""
     lines = text.split("\n", _MAX_HEADER)
     first = _next_line(lines, 0)
     title = _next_line(lines, _header_at(lines, first) or first)
@@ -164,7 +157,7 @@ def _without_second_title(text: str) -> str:
 
 
 def _with_quoted_values(text: str) -> str:
-    """Return the document with values of its header in quotes, where that alone makes the header YAML."""
+    """Quote the header's values if that alone makes the header YAML."""
     lines = text.split("\n")
     start = _next_line(lines, 0)
     end = _header_at(lines, start)
@@ -178,7 +171,6 @@ def _with_quoted_values(text: str) -> str:
 
 
 def _quoted(line: str) -> str:
-    """Return a line of a header, its value in quotes where it is not YAML by itself."""
     found = _BARE_VALUE.match(line)
     if not found or header_lines.mapping(line) is not None:
         return line
@@ -187,7 +179,6 @@ def _quoted(line: str) -> str:
 
 
 def _with_heading_blanks(text: str) -> str:
-    """Return the text with plain blanks behind the marks of headings, outside of code."""
     if not _HEADING_BLANK.search(text):
         return text
     code = lines_of(outline(text).fenced)
@@ -195,7 +186,7 @@ def _with_heading_blanks(text: str) -> str:
     return "\n".join(line if number in code else _HEADING_BLANK.sub(r"\1 ", line) for number, line in enumerate(lines))
 
 
-#: The edits by their names, in the order in which they are tried.
+#: Edits by name, in the order in which they are tried.
 _EDITS: dict[str, Callable[[str], str]] = {
     "reasoning": without_reasoning,
     "heading_blanks": _with_heading_blanks,

@@ -1,7 +1,6 @@
-"""The outline of a Markdown text: spans of lines over markdown-it-py's block tokens.
+"""Outline of a Markdown text: ranges of lines from markdown-it-py's block tokens.
 
-CommonMark decides what a heading, a fence, a quote is, with two additions: the YAML header of an ADR is left out, and
-in a fence that holds an ADR fences nest. Inlines are not read.
+Two additions to CommonMark: an ADR's YAML header is not Markdown, and fences nest inside a fence that holds an ADR.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from markdown_it.rules_block import (
 )
 from markdown_it.token import Token
 
-#: Fences with these words hold a document, not code.
+#: Info strings of fences that hold a document, not code.
 DOCUMENT_INFO = frozenset({"markdown", "md"})
-#: A byte order mark, with which editors begin a text: no character of its first line.
+#: A byte order mark, which some editors write at the start of a text.
 BOM = "\ufeff"
-#: Containers in as many others are text: markdown-it would leave out the rest of the answer instead.
+#: Deeper containers are text; otherwise markdown-it would drop the rest of the answer.
 MAX_NESTING = 20
 
-#: Lines from the first up to, not including, the second, counted from 0.
+#: Lines from the first to the second (excluded), counted from 0.
 Span = tuple[int, int]
-#: Given the lines and a line that reads ``---``: the line after the header that starts there, or 0 for none.
+#: Returns the line after the header that starts at a ``---`` line, or 0 if there is none.
 HeaderEnd = Callable[[list[str], int], int]
 _Rule = Callable[[StateBlock, int, int, bool], bool]
 
@@ -48,7 +47,7 @@ _ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bas
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading: level 1 to 6, its title as written, its line (from 0), and whether it is in no list or quote."""
+    """A heading of level 1 to 6, with title and line (from 0). ``top``: it is in no list or quote."""
 
     level: int
     title: str
@@ -58,7 +57,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class CodeFence:
-    """A fenced code block: the lines ``start`` (opening fence) up to, not including, ``end``."""
+    """A fenced code block: the lines from ``start`` (the opening fence) to ``end`` (excluded)."""
 
     info: str
     start: int
@@ -69,23 +68,24 @@ class CodeFence:
 
     @property
     def is_document(self) -> bool:
-        """True when the fence holds a document and not code."""
+        """Return True if the fence holds a document and not code."""
         return self.info.partition(" ")[0].lower() in DOCUMENT_INFO
 
     @property
     def language(self) -> str:
-        """The language that the fence names, in small letters and by its usual name; empty when it names none."""
+        """Return the fence's language in lower case, by its usual name; empty if there is none."""
         words = self.info.split(maxsplit=1)
         word = words[0].lower() if words else ""
         return _ALSO.get(word, word)
 
 
 class Block(NamedTuple):
-    """A closed fence that names its language, as parsers and programs read it.
+    """A closed fence that names its language, prepared for parsers.
 
     Attributes:
-        language: its usual name in small letters. text: with a line end.
-        line: that of its opening fence in the answer, from 1. number: among the closed blocks of its language, from 1.
+        text: with a line end.
+        line: of the opening fence in the answer, from 1.
+        number: among the closed blocks of its language, from 1.
     """
 
     language: str
@@ -96,42 +96,41 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """Places in the order of the text."""
+    """Positions of Markdown blocks in a text, in order."""
 
     lines: list[str]
     headings: list[Heading] = field(default_factory=list)
     fences: list[CodeFence] = field(default_factory=list)
-    #: Indented code; fenced code is in ``fences``.
     indented: list[Span] = field(default_factory=list)
-    #: The outermost quotes.
+    #: Outermost quotes.
     quotes: list[Span] = field(default_factory=list)
     #: Paragraphs, and the text of underlined headings.
     paragraphs: list[Span] = field(default_factory=list)
     html: list[Span] = field(default_factory=list)
-    #: From opening to closing ``---`` of blocks that the caller's ``header`` accepted.
+    #: Accepted headers, including their ``---`` lines.
     headers: list[Span] = field(default_factory=list)
 
     @property
     def code(self) -> list[Span]:
-        """Fences that hold code and no document."""
+        """Return the lines of fences that hold code and no document."""
         return [(fence.start, fence.end) for fence in self.fences if not fence.is_document]
 
     @property
     def fenced(self) -> list[Span]:
-        """All fences."""
+        """Return the lines of all fences."""
         return [(fence.start, fence.end) for fence in self.fences]
 
     def inside(self, fence: CodeFence) -> str:
-        """The text in a closed fence, without the indentation of its fence."""
+        """Return the text in a closed fence, without the fence's indentation."""
         return "\n".join(undented(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
 
     def without(self, *hidden: Iterable[Span]) -> str:
-        """The text without these lines."""
+        """Return the text without these lines."""
         gone = lines_of(*hidden)
         return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
 
     def section_ends(self) -> list[int]:
-        """For each heading the line where its section ends: that of the next heading of its level or above."""
+        """Return for each heading the line of the next heading of its level or above."""
         ends, open_ = [len(self.lines)] * len(self.headings), list[int]()
         for place, each in enumerate(self.headings):
             while open_ and self.headings[open_[-1]].level >= each.level:
@@ -140,7 +139,7 @@ class Outline:
         return ends
 
     def blocks(self) -> Iterator[Block]:
-        """The closed blocks that name a language; ``py``, ``yml``, ``sh`` and ``bash`` name python, yaml and shell."""
+        """Yield the closed blocks that name a language, by its usual name (python, yaml, shell)."""
         counted: Counter[str] = Counter()
         for each in self.fences:
             if (language := each.language) and each.closed:
@@ -149,30 +148,30 @@ class Outline:
 
 
 def may_hold_fences(text: str) -> bool:
-    """Return whether a text may hold a fenced block: nothing opens one without three marks in a row."""
+    """Return False if a text cannot have a fenced block."""
     return "```" in text or "~~~" in text
 
 
 def lines_of(*spans: Iterable[Span]) -> set[int]:
-    """The lines that are in one of the spans."""
+    """Return the lines in any of the spans."""
     return {number for each in spans for start, end in each for number in range(start, end)}
 
 
 def undented(lines: Sequence[str], width: int) -> list[str]:
-    """Lines without the indentation of their block, as far as they have it."""
+    """Remove up to ``width`` spaces of indentation from each line."""
     return [line[min(width, len(line) - len(line.lstrip(" "))) :] for line in lines] if width else list(lines)
 
 
 def within(line: int, spans: Sequence[Span]) -> Span | None:
-    """The one of the spans, which are in order and disjoint, that a line is in."""
+    """Return the span that contains a line; spans are sorted and disjoint."""
     at = bisect_right(spans, line, key=lambda span: span[0]) - 1
     return spans[at] if at >= 0 and line < spans[at][1] else None
 
 
 def outline(text: str, header: HeaderEnd | None = None) -> Outline:
-    """The outline of a Markdown text; lines end with LF or CRLF.
+    """Parse the outline of a Markdown text with LF or CRLF line ends.
 
-    ``header`` recognises front matter, which is YAML and not Markdown; None to know of none.
+    ``header`` recognises front matter, which is YAML and not Markdown.
     """
     out = Outline(text.split("\n"))
     reading = _Reading(out.lines, header)
@@ -209,18 +208,18 @@ def _note(out: Outline, token: Token, following: Token | None) -> None:
 
 _OURS = "reading"
 _HEADER = "header"
-#: Represents the first line of a header: markdown-it would read it as the line under a heading.
+#: Replaces the first line of a header, which markdown-it would take for an underlined heading.
 _MASK = "\0header"
 
 
 class _Reading:
-    """The knowledge of our block rules about one text."""
+    """State of our block rules for one text."""
 
     def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
         self.lines, self.documents = lines, header is not None
         starts = (n for n, line in enumerate(self._plain()) if line[:3] == "---" and line.rstrip() == "---")
         self.headers = {number: end for number in starts if header and (end := header(lines, number))}
-        self.balanced = True  # no document fence was found to be without an end
+        self.balanced = True  # no document fence without an end was found
         self.alone = True  # no document fence came before
 
     def source(self) -> Iterator[str]:
@@ -231,7 +230,6 @@ class _Reading:
         yield from (line.rstrip("\r") for line in self.lines[1:])
 
     def fence_end(self, start: int, mark: str) -> int:
-        """As ``document_end``, for the next document fence of the text."""
         if not (self.documents and self.balanced):
             return 0
         end = document_end(self.lines, start, mark, alone=self.alone)
@@ -241,7 +239,7 @@ class _Reading:
 
 
 def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
-    """Front matter. It ends every list, quote and paragraph, but no open block."""
+    """Parse front matter, which interrupts every list, quote and paragraph."""
     end = state.env[_OURS].headers.get(start)
     if not end:
         return False
@@ -253,7 +251,7 @@ def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool
 
 
 def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A fence; one that holds an ADR ends where the agent meant it to."""
+    """Parse a fence. A fence that holds an ADR ends where the agent meant it to end."""
     if not fence(state, start, end, silent):
         return False
     if silent:
@@ -267,7 +265,7 @@ def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if document and (nested := reading.fence_end(start, token.markup)):
         state.line, closed = nested, True
         token.map = [start, nested]
-    if not closed and state.line == len(state.bMarks) - 1:  # markdown-it knows no last line without characters
+    if not closed and state.line == len(state.bMarks) - 1:  # markdown-it ignores an empty last line
         token.map = [start, len(reading.lines)]
     place = state.bMarks[start] + state.tShift[start]
     before = state.src[state.src.rfind("\n", 0, place) + 1 : place]
@@ -283,7 +281,7 @@ def _list_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return state.level < 2 * MAX_NESTING and list_block(state, start, end, silent)
 
 
-#: What may begin in a line, by its first character. Anything else is a paragraph's text.
+#: Rules by the first character of a line. Any other line is a paragraph.
 _BEGINS: dict[str, tuple[_Rule, ...]] = {
     _MASK[0]: (_header_rule,),
     **dict.fromkeys("`~", (_fence_rule,)),
@@ -297,7 +295,7 @@ _BEGINS: dict[str, tuple[_Rule, ...]] = {
 
 
 def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """All rules in one: markdown-it tries each of them at each line, and most lines are text."""
+    """Try only the rules that fit the line's first character, which is faster than trying all."""
     if state.is_code_block(start):
         return not silent and code(state, start, end, silent)
     place = state.bMarks[start] + state.tShift[start]
@@ -308,7 +306,6 @@ def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _markdown() -> MarkdownIt:
-    """CommonMark's block rules, and ours. Definitions of links are paragraphs: nobody here follows them."""
     made = MarkdownIt("commonmark", {"maxNesting": 10 * MAX_NESTING})
     ruler = made.block.ruler
     ruler.before("code", "first", _first_rule, {"alt": ["paragraph", "blockquote"]})
@@ -326,15 +323,13 @@ _MARKDOWN = _markdown()
 
 
 def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
-    """The line after the fence that closes a document's fence, fences inside the document counted.
+    """Return the line after the fence that closes a document's fence, with nested fences counted.
 
-    Agents wrap a whole document in three backticks although it has its own code blocks. By CommonMark the first inner
-    fence ends it and turns the rest inside out; what the agent meant is that fences nest. When the fences up to the
-    text's last one pair up, the last one is the document's; else a fence with words opens, and a bare one closes.
+    Agents wrap whole documents in three backticks although these have code blocks, so CommonMark would end the document
+    at the first inner fence. If the fences up to the last one pair up, the last one closes the document; else a fence
+    with words opens and a bare one closes.
 
-    ``start`` is the line of the opening fence, ``mark`` its characters. ``alone``: the text has no document before;
-    only then the whole text is looked at. Returns 0 when the content is not a document that starts with a header or an
-    ADR's heading; -1 when no end is found.
+    ``alone``: no document came before. Return 0 if the content is not a document, and -1 if no end is found.
     """
     first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
     if first.rstrip() != "---" and not first.startswith("# ADR-"):
@@ -344,7 +339,7 @@ def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int
         *inner, (last, words) = list(fences) or [(0, True)]
         inside = False
         for _, opens in inner:
-            inside = not inside or opens  # in a code block, a fence with words is code
+            inside = not inside or opens  # inside a code block, a fence with words is code
         if not inside and not words:
             return last + 1
         fences = iter([*inner, (last, words)])
@@ -357,7 +352,6 @@ def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int
 
 
 def _fences(lines: list[str], start: int, mark: str) -> Iterator[tuple[int, bool]]:
-    """The lines from ``start`` on that are fences of at least these characters, and whether words follow them."""
     for number in range(start, len(lines)):
         line = lines[number].strip(" \r")
         if line.startswith(mark) and (found := _FENCE.match(line)):

@@ -1,4 +1,4 @@
-"""Names of the parts of an answer that can be asked for and spliced in alone (surgical retry, docs/enforcement.md)."""
+"""Names of the parts of an answer that a retry may request alone (surgical retry, docs/enforcement.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.enforcement.documents.titles import REQUIRED_SECTIONS
 CRITERIA = REQUIRED_SECTIONS[-1]
 STEP_MARKER = "step_marker"
 YAML_HEADER = "yaml_header"
-#: The header's key whose value is a block of paths; every other key is a line.
+#: The header key whose value is a block of paths; every other value is one line.
 FILES = "files"
 _SECTION = "## "
 _FENCE, _LINES = "fence:", "lines:"
@@ -20,47 +20,47 @@ _KEY = YAML_HEADER + "."
 
 
 def section_part(title: str) -> str:
-    """The name of a section of an ADR."""
+    """Return the part name of an ADR's section."""
     return _SECTION + title
 
 
 def section_title(part: str) -> str | None:
-    """The title of the section a part names; None for another part."""
+    """Return the title of the section that a part names; None for other parts."""
     return part.removeprefix(_SECTION) if part.startswith(_SECTION) else None
 
 
 def field_part(key: str) -> str:
-    """The name of one key of an ADR's YAML header, with its value."""
+    """Return the part name of one key of an ADR's YAML header."""
     return _KEY + key
 
 
 def header_key(part: str) -> str | None:
-    """The key of the header that a part names; None for another part, also for the whole header."""
+    """Return the header key that a part names; None for other parts and for the whole header."""
     return part.removeprefix(_KEY) if part.startswith(_KEY) else None
 
 
 def in_header(part: str) -> bool:
-    """True for the YAML header and for its keys."""
+    """Return True for the YAML header and for its keys."""
     return part == YAML_HEADER or part.startswith(_KEY)
 
 
 def fence_part(language: str, number: int) -> str:
-    """The name of a closed fenced block: the ``number``-th of its language, from 1."""
+    """Return the part name of a closed fenced block, the ``number``-th of its language (from 1)."""
     return f"{_FENCE}{language.lower()}:{number}"
 
 
 def fence_of(part: str) -> tuple[str, int] | None:
-    """Language and number of the block that a part names; None for another part."""
+    """Return language and number of the block that a part names; None for other parts."""
     found = _FENCE_NAME.fullmatch(part)
     return (found[1], int(found[2])) if found else None
 
 
 def lines_part(first: int, last: int) -> str:
-    """The name of lines of the answer, from 1, the last one among them."""
+    """Return the part name of lines of the answer, from 1, the last included."""
     return f"{_LINES}{first}-{last}"
 
 
 def lines_range(part: str) -> tuple[int, int] | None:
-    """First and last of the lines that a part names; None for another part."""
+    """Return the first and last line that a part names; None for other parts."""
     found = _LINES_NAME.fullmatch(part)
     return (int(found[1]), int(found[2])) if found else None

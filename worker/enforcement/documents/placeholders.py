@@ -1,4 +1,4 @@
-"""Placeholders (``placeholders.toml``): lines that stand for text nobody has written, or that was left out."""
+"""Placeholders: lines for text that was never written or was left out. Words are in ``placeholders.toml``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORDS = table_beside(__file__)
 _LINES = frozenset(_WORDS["lines"])
 _BEGINNING = re.compile(rf"(?:{'|'.join(map(re.escape, _WORDS['beginnings']))})(?![\w-])", re.IGNORECASE)
 _LEFT_OUT = rf"\b(?:{'|'.join(map(re.escape, _WORDS['left_out']))})\b"
-#: A line that says that text was left out here: "(unchanged)", "[… rest as before …]", "<!-- unchanged -->".
+#: A line that marks omitted text: "(unchanged)", "[… rest as before …]", "<!-- unchanged -->".
 _OMISSION = re.compile(
     rf"[ \t*_>-]{{0,8}}(?:[(\[{{\u2026]|\.{{3}}|<!--|\*|_).{{0,100}}{_LEFT_OUT}"
     r".{0,60}(?:[)\]}\u2026*_]|\.{3}|-->)[ \t\r]{0,8}$",
@@ -31,12 +31,12 @@ _FIELD = re.compile(
 #: Marks around words: bullets, numbers, check boxes, quotes, brackets, bold, full stops.
 _LEAD = re.compile(r"(?:[-+*>#|\s]|\d{1,3}[.)](?=\s)|\[[ xX]?\](?=\s))+")
 _AROUND = " \t\r\xa0()[]{}<>*_`~.,:;!?\u2026|-–—\"'„“”»«"
-#: A longer line means nothing but itself; so much may stand behind one of the beginnings. In characters.
+#: Longest placeholder, and longest text that starts like a placeholder, in characters.
 _MOST, _MOST_NOTE = 300, 80
 
 
 def is_placeholder(line: str) -> bool:
-    """True for a line that only represents text to come, such as "TBD", "[Insert …]", "...", "Noch offen."."""
+    """Return True for a line that only marks text to be written, such as "TBD", "[Insert …]" or "Noch offen."."""
     bare = html.unescape(line).strip() if "&" in line else line.strip()
     if len(bare) > _MOST:
         return False
@@ -50,10 +50,10 @@ def is_placeholder(line: str) -> bool:
 
 
 def without_placeholders(text: str) -> str:
-    """Return the text without the lines that are placeholders; blank lines stay."""
+    """Remove lines that are placeholders; blank lines stay."""
     return "\n".join(line for line in text.split("\n") if not line.strip() or not is_placeholder(line))
 
 
 def leaves_out(text: str) -> bool:
-    """True when a line of a section's text says that the rest of it is as before."""
+    """Return True if a line of a section says that the rest is as before."""
     return any(_OMISSION.match(line) for line in text.split("\n") if len(line) <= _MOST)

@@ -1,4 +1,4 @@
-"""Repetition: how much of a text says again what it has said already, as models do that are caught in a loop."""
+"""Repetition in a text, as written by models caught in a loop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import lines_of
 
-#: Words that are compared at a time; letters of scripts that part no words count as words.
+#: Words compared at a time. In scripts without spaces, letters count as words.
 _WINDOW = 8
-#: Shorter texts say little, in words; ordinary ones repeat less of themselves, in per cent.
+#: Shortest text that is measured, in words; ordinary texts repeat at most this share, in per cent.
 MIN_WORDS, MOST_PERCENT = 100, 60
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The repeated part of a text.
+    """How much a text repeats itself.
 
     Attributes:
-        share: of its words, from 0 to 1, those that repeat ``_WINDOW`` words of before. words: how many words it has.
+        share: the share of its words, from 0 to 1, that repeat earlier ones.
+        words: the number of its words.
         line: where the longest repetition begins, from 1; 0 without one.
     """
 
@@ -30,7 +31,7 @@ class Repetition:
 
 
 def measure_repetition(text: str) -> Repetition:
-    """Return how much of a text outside of code repeats earlier words of it. Takes time in proportion to its length."""
+    """Measure how much of a text outside code repeats earlier words. Takes linear time."""
     out = parse(text).out
     code = lines_of(out.fenced)
     words, lines = list[str](), list[int]()
@@ -54,7 +55,7 @@ def measure_repetition(text: str) -> Repetition:
 
 
 def repeated_percent(text: str) -> int:
-    """Return how much of a text is repetition, in per cent; 0 where that is no more than in ordinary texts."""
+    """Return the percentage of repetition in a text; 0 if ordinary texts repeat as much."""
     found = measure_repetition(text)
     percent = round(100 * found.share)
     return percent if found.words >= MIN_WORDS and percent > MOST_PERCENT else 0

@@ -1,4 +1,4 @@
-"""Parts of an answer, found, read and put in by code; every other byte stays as it is (surgical retry)."""
+"""Parts of an answer: find, read and replace them, and change no other byte (surgical retry)."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section, a field of an ADR's header, a fenced block, or a range of lines.
+    """A section, a field of an ADR's header, a fenced block, or a range of lines (from 1).
 
-    ``str(part)`` is its name in ``ValidationIssue.part``, which takes the part itself too. Lines count from 1.
+    ``ValidationIssue.part`` takes a part or its name, ``str(part)``.
     """
 
     name: str
 
     @classmethod
     def section(cls, title: str) -> Part:
-        """The text below the heading of this title, of an ADR or of any Markdown."""
+        """Name the text below a heading with this title, in an ADR or any Markdown."""
         return cls(section_part(title))
 
     @classmethod
     def field(cls, name: str) -> Part:
-        """A key of the YAML header of the answer's one ADR, with its value."""
+        """Name a key of the YAML header of the answer's only ADR, with its value."""
         return cls(field_part(name))
 
     @classmethod
     def fence(cls, language: str, number: int = 1) -> Part:
-        """The inside of the ``number``-th closed fenced block of a language; an empty language means any.
+        """Name the inside of the ``number``-th closed fenced block of a language; an empty language means any.
 
         Raises:
             ValueError: ``number`` is below 1.
@@ -61,7 +61,7 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Lines of the answer; one line without ``last``.
+        """Name lines of the answer. Without ``last``, name one line.
 
         Raises:
             ValueError: the range begins before line 1 or ends before it begins.
@@ -75,7 +75,7 @@ class Part:
         return self.name
 
     def find(self, answer: str) -> tuple[int, int] | None:
-        """Find its text, as characters of the answer, the end excluded; None where there is no such part."""
+        """Return the character range of this part in an answer, end excluded; None if it is missing."""
         found = self._lines(answer)
         if found is None:
             return None
@@ -91,15 +91,15 @@ class Part:
         return start, max(start, end)
 
     def text(self, answer: str) -> str | None:
-        """Its text, without the last line end; None where the answer has no such part."""
+        """Return the text of this part in an answer, without the last line end; None if it is missing."""
         found = self.find(answer)
         return None if found is None else answer[slice(*found)]
 
     def put(self, answer: str, text: str) -> str:
-        """The answer with this text in its place, and every other byte as it was.
+        """Return the answer with this part replaced by a text.
 
-        A section that is missing comes where ADRs have it, else at the end. The answer itself where there is no place
-        for the part, or where the text would change what is around it.
+        A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if there is no
+        place for the part, or if the text would change its surroundings.
         """
         title, name = section_title(self.name), header_key(self.name)
         if only_adr(answer) is not None and (title or name):
@@ -123,7 +123,6 @@ class Part:
         return after if title or _outside(after) == _outside(answer) or not fence else answer
 
     def _lines(self, answer: str) -> tuple[int, int] | None:
-        """Its lines in the answer, from 0, the end excluded."""
         out = parse(answer).out
         if fence := self._fence(answer):
             return fence.start + 1, fence.end - 1
@@ -144,7 +143,7 @@ class Part:
 
 
 def is_own(part: str, answer: str) -> bool:
-    """True if code can put a part into an answer that holds no ADR, or that is a block or lines of any answer."""
+    """Return True if code can put a part into an answer without an ADR, or a block or lines into any answer."""
     if section_title(part):
         return not parse(answer).adrs
     if fence := fence_of(part):
@@ -153,13 +152,13 @@ def is_own(part: str, answer: str) -> bool:
 
 
 def only_adr(answer: str) -> Adr | None:
-    """The answer's ADR, when there is exactly one and its text can be edited where it is."""
+    """Return the answer's ADR if there is exactly one and its text can be edited in place."""
     adrs = parse(answer).adrs
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 
 
 def put_marker(answer: str, step: str) -> str:
-    """The answer with a marker for the step: in the place of the marker it ends with, else at the end."""
+    """Replace the step marker at the end of the answer, or append one."""
     document = parse(answer)
     last = document.markers[-1] if document.markers else None
     if last and not answer[last.end :].strip():
@@ -173,14 +172,14 @@ def put_marker(answer: str, step: str) -> str:
         and not last_fence.closed
         and (mark := _FENCE_MARK.match(parse(answer).out.lines[last_fence.start]))
     ):
-        answer += ("" if answer.endswith("\n") else eol) + mark[1]  # nothing after an open fence would be seen
+        answer += ("" if answer.endswith("\n") else eol) + mark[1]  # an open fence would hide the marker
     return answer + _blank_line(answer, eol) + marker(step)
 
 
 def put_header(answer: str, header: str) -> str:
-    """The answer with this YAML in the place of its ADR's header, or before the ADR when it has none.
+    """Replace the header of the answer's ADR, or insert a header before the ADR.
 
-    Keys of the old header that the new one lacks are kept. The answer itself when they cannot be.
+    Keys that the new header lacks are kept. The answer stays unchanged if that is impossible.
     """
     adr = only_adr(answer)
     if adr is None:
@@ -199,9 +198,9 @@ def put_header(answer: str, header: str) -> str:
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
-    """The answer with these lines for one key of its ADR's header; the answer itself when that cannot be done surely.
+    """Replace the lines of one key in the ADR's header. The answer stays unchanged if that is not safe.
 
-    ``named`` are lines of the old value of ``files``, from 0, that issues named: other paths must stay.
+    ``named`` are lines of the old ``files`` value, from 0, that issues named; all other paths must stay.
     """
     adr = only_adr(answer)
     if adr is None or not adr.header:
@@ -218,9 +217,9 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
 
 
 def put_section(answer: str, title: str, body: str) -> str:
-    """The answer with this section of its ADR; ``body`` has no heading.
+    """Replace or insert a section of the answer's ADR; ``body`` has no heading.
 
-    Text below an empty heading, in the place of the text that a section has, else a new section where ADRs have it.
+    A body under an empty heading is filled, an existing text replaced, a missing section inserted where ADRs have it.
     """
     adr = only_adr(answer)
     if adr is None:
@@ -243,7 +242,7 @@ def put_section(answer: str, title: str, body: str) -> str:
 
 
 def _closed(body: str) -> str:
-    """A body whose last code block ends: else all that follows would be code."""
+    """Close the body's last code block, which would otherwise swallow the following text."""
     fences = outline(body).fences
     if not fences or fences[-1].closed or not fences[-1].top:
         return body
@@ -252,9 +251,8 @@ def _closed(body: str) -> str:
 
 
 def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
-    """The characters of a section's text, without step markers and blanks at its end."""
     line = section.line + 1
-    if not adr.out.lines[section.line].lstrip().startswith("#"):  # the heading is underlined
+    if not adr.out.lines[section.line].lstrip().startswith("#"):  # an underlined heading
         while line < section.end and adr.out.lines[line].strip(" \r=-"):
             line += 1
         line += 1
@@ -267,7 +265,7 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
 
 
 def _place(answer: str, adr: Adr, title: str) -> int:
-    """Give where a missing section belongs: before the first section that ADRs have after it, else at the ADR's end."""
+    """Return where a missing section belongs: before the first section that follows it in ADRs, or at the end."""
     own = rank(title)
     for present in adr.sections:
         other = rank(present.title)
@@ -279,7 +277,6 @@ def _place(answer: str, adr: Adr, title: str) -> int:
 
 
 def _blank_line(text: str, eol: str) -> str:
-    """Return the line ends missing for a blank line behind a text; nothing behind an empty one."""
     tail = text[-4:].replace("\r", "")
     return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""
 
@@ -293,13 +290,13 @@ def _with_eol(piece: str, text: str) -> str:
 
 
 def closed_fences(answer: str, language: str) -> list[CodeFence]:
-    """The closed blocks of a language; of any for an empty one."""
+    """Return the closed fenced blocks of a language, or of all languages for an empty one."""
     fences = (fence for fence in parse(answer).out.fences if fence.closed)
     return [fence for fence in fences if not language or fence.language == language]
 
 
 def _outside(answer: str) -> list[tuple[str, bool]]:
-    """The blocks of an answer: a text that ends its own block early would make others."""
+    """Return info string and state of each fence, to detect a text that ends its own block early."""
     return [(fence.info, fence.closed) for fence in parse(answer).out.fences]
 
 
@@ -312,7 +309,6 @@ def _section(out: Outline, title: str, end: int) -> tuple[int, int] | None:
 
 
 def _marker_line(answer: str) -> int:
-    """The line of the marker that the answer ends with; the number of lines without one."""
     kept = strip_marker(answer)
     return kept.rstrip("\n").count("\n") + 1 if kept != answer else answer.count("\n") + 1
 
@@ -328,13 +324,12 @@ def _field(adr: Adr | None, name: str) -> tuple[int, int] | None:
 
 
 def _with_section(answer: str, title: str, text: str) -> str:
-    """The answer with a new section at its end, before its marker."""
     levels = [heading.level for heading in parse(answer).out.headings if heading.top and heading.level > 1]
     return _at_end(answer, f"{'#' * (levels[0] if levels else 2)} {title}\n\n{text.rstrip()}")
 
 
 def _with_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
-    """The answer with a block that it lacks: in the place of one like it that names no language, else at its end."""
+    """Insert a missing block: in place of a JSON block without a language, or at the end of the answer."""
     if fence is None or fence[1] != len(closed_fences(answer, fence[0])) + 1:
         return answer
     mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -353,7 +348,6 @@ def _with_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
 
 
 def _at_end(answer: str, shown: str) -> str:
-    """The answer with a text behind it, before its marker."""
     document = parse(answer)
     last = document.markers[-1] if document.markers else None
     at = last.start if last and not answer[last.end :].strip() else len(answer)

@@ -1,7 +1,4 @@
-"""Titles of sections: what a heading says without its mark-up, and which required section it names.
-
-Replies and judged answers are read by the same rules (docs/enforcement.md).
-"""
+"""Section titles: strip their mark-up, and find the required section that a title names."""
 
 from __future__ import annotations
 
@@ -13,18 +10,18 @@ from types import MappingProxyType
 from api_client.contract.word_tables import table_beside
 
 _TITLES = table_beside(__file__)
-#: Titles that name a required section, by its name.
+#: Alternative titles of each required section.
 SECTION_TITLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(also) for name, also in _TITLES["required"].items()}
 )
-#: The sections every ADR has, in their order (ADR-038 section 3).
+#: The sections of every ADR, in order (ADR-038 section 3).
 REQUIRED_SECTIONS = tuple(SECTION_TITLES)
-#: Templates of ADRs: the language of ADR-038's, or MADR's.
+#: ADR templates: the language of ADR-038's template, or MADR's.
 _GERMAN, _ENGLISH, _MADR = "de", "en", "madr"
 _SHOWS = {template: frozenset(titles) for template, titles in _TITLES["shows"].items()}
 _RANKS = {title: int(rank) for rank, titles in _TITLES["ranks"].items() for title in titles}
 
-#: Longer titles are not a section's title; they are taken as they are.
+#: Longest heading that is read as a section title.
 _MAX_TITLE = 300
 _COMMENT = re.compile(r"<!--.{0,200}?-->|<[^<>]{0,200}>|\{[#:.][^{}]{0,100}\}")
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\](?:\([^()]{0,200}\)|\[[^\[\]]{0,100}\])?")
@@ -37,7 +34,7 @@ _NUMBER = re.compile(
 _TAIL = re.compile(r"[^\w)]+$")
 _LABEL = re.compile(r"(?:section|abschnitt)\b[\s:'\"#]{1,5}(?=\w)", re.IGNORECASE)
 _REMARK = re.compile(r"\s{0,5}\([^()]{0,200}\)$|\s{0,5}(?::|\s[-\u2013\u2014])\s.{0,300}$")
-#: A title that goes on behind a section's name: "Kontext und Optionen", "Context & Scope".
+#: A title with more than the section's name: "Kontext und Optionen", "Context & Scope".
 _AND = re.compile(r"\s(?:und|and|&|/|\+)\s.{1,200}$")
 _BLANKS = re.compile(r"\s+")
 _GERMAN_WORDS = re.compile(r"\b(?:der|die|das|und|ist|nicht|ein|eine|wir|mit|für|auf|wird)\b", re.IGNORECASE)
@@ -46,18 +43,18 @@ _HEAD = 4_000
 
 
 def plain(title: str) -> str:
-    """A heading's words: no bold, link, comment, number, emoji or colon around them."""
+    """Return a heading's words without bold, links, comments, number, emoji or colon."""
     if len(title) > _MAX_TITLE:
         return title
     words = _BLANKS.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _COMMENT.sub(" ", title)))).strip()
-    for _ in range(2):  # a number behind an emoji, an emoji behind a number
+    for _ in range(2):  # a number may follow an emoji, or an emoji a number
         for pattern in (_LEAD, _NUMBER):
             words = words[found.end() :] if (found := pattern.match(words)) else words
     return _TAIL.sub("", words) or title.strip()
 
 
 def required(title: str) -> str | None:
-    """The required section that a title names, in any of its languages; None for another title."""
+    """Return the required section that a title names in any language; None for another title."""
     words = plain(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
@@ -67,7 +64,7 @@ def required(title: str) -> str | None:
 
 
 def key(title: str) -> str:
-    """Return what two titles of the same section have in common."""
+    """Return a key that is equal for all titles of the same section."""
     return title.casefold() if len(title) > _MAX_TITLE else _key(title)
 
 
@@ -77,15 +74,14 @@ def _key(title: str) -> str:
 
 
 def rank(title: str) -> int | None:
-    """Return where a section is among the others of an ADR; None for a title of the ADR's own."""
+    """Return the usual position of a section in an ADR; None for an unusual title."""
     return _RANKS.get(key(title))
 
 
 def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
-    """The title that a missing section of ``REQUIRED_SECTIONS`` is asked for as: the ADR's own language and template.
+    """Return the title for requesting a missing required section, in the ADR's language and template.
 
-    Its ``titles`` tell them, else its ``prose``, else the ``locale`` of the feedback. Another name is returned as it
-    is.
+    The existing ``titles`` decide, else the ``prose``, else the ``locale`` of the feedback.
     """
     if name not in REQUIRED_SECTIONS:
         return name

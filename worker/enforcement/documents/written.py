@@ -1,4 +1,4 @@
-"""YAML that users write, read by declared kinds: bounded, and every problem with its line and column."""
+"""Reader for YAML written by users: size-limited, and every problem has line and column."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from worker.enforcement.documents.frontmatter import MAX_DEPTH, MAX_NODES, Heade
 
 
 def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tuple[int, int]]]:
-    """A text by its kind, and what gives line and column of a part. ``empty``: what a text without values lacks.
+    """Parse YAML as a declared kind. Return the value, and a function that locates a part by line and column.
+
+    ``empty`` is the message for a text without values.
 
     Raises:
-        Invalid: it is not YAML, or not of the kind; with every problem in the text's order.
+        Invalid: the text is not YAML or not of this kind; lists every problem in order.
     """
     try:
         root = read_header(text)
@@ -34,14 +36,11 @@ def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tup
 
 
 class _Values:
-    """Makes plain values of nodes. Aliases are bounded by what they expand to."""
-
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._left = MAX_NODES
 
     def of(self, node: Node, where: Where) -> Any:
-        """A node's value; None for nothing, and for a fault."""
         self._left -= 1
         if self._left < 0 or len(where) > MAX_DEPTH:
             if self._left >= -1:
@@ -66,7 +65,7 @@ class _Values:
 
 
 def _mark_place(root: Node, where: Where, *, of_key: bool = False) -> tuple[int, int]:
-    """Find the place of a part, or of its key; where it is missing, what it would be in."""
+    """Return line and column of a part, or of its key; of its container if the part is missing."""
     at = node = root
     for depth, step in enumerate(where, 1):
         if isinstance(step, int):

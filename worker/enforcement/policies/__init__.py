@@ -1,4 +1,4 @@
-"""The policy file: which rules judge which turns, and what follows from their errors. docs/policy.md describes it."""
+"""The policy file: which rules validate which turns, and how to react to errors. See docs/policy.md."""
 
 from api_client.contract.policy import AppliesTo as AppliesTo
 from api_client.contract.policy import PolicyFile as PolicyFile

@@ -1,4 +1,4 @@
-"""The validators and the policy that a policy file gives one turn."""
+"""The validators and the policy that a policy file defines for one turn."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from worker.enforcement.validators.registry import build_validators
 
 @dataclass(frozen=True, slots=True)
 class ChosenRules:
-    """The judges of a turn.
+    """The rules that apply to a turn.
 
     Attributes:
-        validators: the active ones, in the file's order. shadow: those that judge and decide nothing.
-        policy: what follows from errors.
+        validators: the active ones, in the file's order.
+        shadow: validators whose findings decide nothing.
     """
 
     validators: tuple[ResponseValidator, ...]
@@ -35,10 +35,10 @@ class ChosenRules:
 
 
 def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
-    """Return what a policy file gives one turn. Paths in answers are relative to ``root`` (HELIX_ROOT).
+    """Build the rules that a policy file defines for one turn.
 
-    ``locale`` is the turn's; the file's own, where it has one, wins. Raises ``ValueError``, ``TypeError``,
-    ``ImportError``: an installed validator cannot be made.
+    The file's locale wins over the turn's ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` if an
+    installed validator cannot be built.
     """
     locale = file.locale or locale
     entries = [entry for entry in file.rules if entry.applies_to.judges(subject)]
@@ -57,10 +57,10 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
 
 
 def build(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """The validators of a file's rules by their names, and of other rules that a request has added.
+    """Build the validators with these names: rules of the file, and rules that a request added.
 
     Raises:
-        ValueError, TypeError, ImportError: one of them cannot be made.
+        ValueError, TypeError, ImportError: a validator cannot be built.
     """
     entries = {entry.name: entry for entry in file.rules}
     return tuple(_build(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)
@@ -79,7 +79,7 @@ def _build(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
 
 
 def fits(condition: AppliesTo, answer: str) -> bool:
-    """Return whether the answer is one that the condition wants."""
+    """Return True if a rule with this condition applies to the answer."""
     if condition.languages and language_of(answer) not in condition.languages:
         return False
     return not condition.content or any(_holds(answer, what) for what in condition.content)
@@ -97,7 +97,7 @@ def _holds(answer: str, what: Content) -> bool:
 
 
 class _Conditional(ResponseValidator):
-    """A validator under the file's name, for the answers that the file's conditions fit."""
+    """A validator under the name in the policy file, applied only to answers that meet the file's conditions."""
 
     def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
         self._inner, self._name, self._applies_to = inner, name, applies_to
@@ -126,13 +126,11 @@ class _Conditional(ResponseValidator):
         return self._inner.patience
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """The validator's issues; none for an answer that it does not judge."""
         if not fits(self._applies_to, response):
             return []
         return [replace(issue, validator=self._name) for issue in self._inner.validate(response, context)]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """The validator's repair; None for an answer that it does not judge."""
         return self._inner.apply_fallback(response, context) if fits(self._applies_to, response) else None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The decisions of another policy on turns that are over. Pure: it sees recorded attempts, a turn at a time."""
+"""Comparison of a new policy with the recorded decisions on finished turns. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from worker.enforcement.judging import judge
 from worker.enforcement.policies.chosen import ChosenRules
 from worker.enforcement.policy import Accept, Retry, decide, demote
 
-#: Decisions that followed from judging an answer.
 JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAttempt:
-    """One attempt as its turn's record has it.
+    """One attempt from a turn's record.
 
     Attributes:
         text, answer, complete, fresh: as in ``Attempt``.
-        decision: what was decided on it, one of ``JUDGED``; another one when it was never judged.
-        feedback: what the agent was asked because of it.
-        files: those of its answer, as far as they are still there. issues: of these files, whatever judges them.
+        decision: one of ``JUDGED``, or another value if the answer was never validated.
+        feedback: the prompt of the next attempt.
+        files: files of the answer that still exist.
+        issues: issues of these files.
     """
 
     text: str
@@ -44,10 +44,9 @@ class JudgedTurn:
     """One recorded turn.
 
     Attributes:
-        turn_id: names it. attempts: all of them, in order.
-        context: what rules get besides the answer: its prompt and its session.
-        allowed: how many attempts it was allowed after an escalation; 0 without one.
-        tokens: what a run used. micro_dollars: what a run cost, in millionths of a US dollar.
+        context: values for rules: the prompt and the session.
+        allowed: most attempts after an escalation; 0 without one.
+        tokens, micro_dollars: average use of one run; money in millionths of a US dollar.
     """
 
     turn_id: str
@@ -60,7 +59,7 @@ class JudgedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChangedJudgement:
-    """An answer that the two policies judge differently, and the rules that reject it now (empty: accepted now)."""
+    """An answer on which two policies disagree. ``rules`` reject it now; none if it is accepted now."""
 
     turn_id: str
     attempt: int
@@ -72,8 +71,11 @@ class Rejects:
     """A policy's decision on one answer.
 
     Attributes:
-        attempt: its number. was_accepted, accepted: what was decided then, and now. asks: the agent is asked again.
-        rules: those that find errors, as the policy weighs them. shadow: those in shadow.
+        attempt: the attempt's number.
+        was_accepted, accepted: the recorded decision and the new one.
+        asks: the new policy asks the agent again.
+        rules: rules that find errors.
+        shadow: shadow rules that find errors.
     """
 
     attempt: int
@@ -85,10 +87,9 @@ class Rejects:
 
 
 def rejects(turn: JudgedTurn, chosen: ChosenRules) -> list[Rejects]:
-    """Judge a turn's answers by what a policy gives it, and decide on each, as the engine does: ``judge``, ``decide``.
+    """Validate a turn's recorded answers by another policy, and decide on each answer as the engine would.
 
-    An answer that came where this policy would have asked for it in the same words is put together again; one that it
-    would not have asked for is judged as it stood.
+    An answer is assembled again only if the policy asks the recorded question; otherwise the recorded answer counts.
     """
     policy, history, found, alike = chosen.policy, list[Attempt](), list[Rejects](), True
     for number, each in enumerate(turn.attempts, 1):
@@ -121,12 +122,13 @@ def rejects(turn: JudgedTurn, chosen: ChosenRules) -> list[Rejects]:
 
 @dataclass(slots=True)
 class Comparison:
-    """Counts over all answers; of the changes only the first ``most`` are kept, so that memory stays constant.
+    """Counts of answers that two policies treat differently. Keeps only the first ``most`` changes.
 
     Attributes:
-        answers: how many were judged. rejected_now: accepted then, rejected now. accepted_now: the other way.
-        by_rule: rejected now, by rule. in_shadow: answers that rules in shadow reject, by rule.
-        runs, tokens, micro_dollars: what asking once again would have used at least, where the policy asks again.
+        rejected_now, accepted_now: accepted before and rejected now, and the reverse.
+        by_rule: answers rejected now, by rule.
+        in_shadow: answers that shadow rules reject, by rule.
+        runs, tokens, micro_dollars: least cost of the additional retries.
     """
 
     most: int = 20
@@ -141,11 +143,11 @@ class Comparison:
     micro_dollars: int = 0
 
     def add(self, turn: JudgedTurn, chosen: ChosenRules) -> None:
-        """Judge a turn's answers by what the new policy gives it, and count them."""
+        """Replay a turn with the new policy, and count the differences."""
         self.count(turn, rejects(turn, chosen))
 
     def count(self, turn: JudgedTurn, found: Sequence[Rejects]) -> None:
-        """Count a turn's answers that the new policy has decided on."""
+        """Count the new policy's decisions on a turn's answers."""
         for each in found:
             self.answers += 1
             self.in_shadow.update(each.shadow)
@@ -162,7 +164,7 @@ class Comparison:
                 self.changes.append(ChangedJudgement(turn.turn_id, each.attempt, each.rules))
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison, JSON-ready."""
+        """Return the comparison as JSON-ready data."""
         return {
             "answers": self.answers,
             "rejected_now": self.rejected_now,

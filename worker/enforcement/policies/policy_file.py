@@ -1,4 +1,4 @@
-"""A policy file, read and checked: all of its problems at once, each with its line and column."""
+"""Reader of policy files. Reports all problems at once, each with line and column."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from worker.enforcement.validators.codes import LOCALES
 
 
 class PolicyError(Invalid):
-    """The file cannot be used. ``problems`` are all that were found, in the file's order."""
+    """The policy file is invalid. ``problems`` lists every problem in the file's order."""
 
 
 def read_policy(text: str) -> PolicyFile:
-    """Read a policy file. Raises ``PolicyError`` with every problem, its line and its column."""
+    """Parse a policy file. Raises ``PolicyError`` with every problem, its line and its column."""
     validators = offered_validators()
     try:
         found, place = read_yaml(text, _file(validators), "the file is empty; it needs rules")
@@ -91,7 +91,7 @@ def _rules(offered: tuple[str, ...]) -> Kind:
 
 
 ATTEMPTS = whole(1, MAX_ATTEMPTS)
-#: The keys of an entry but ``rule`` and ``options``.
+#: The keys of a rule entry except ``rule`` and ``options``.
 ENTRY: Mapping[str, Kind] = {
     "name": word,
     "severity": one_of(Severity),
@@ -142,7 +142,7 @@ def _known(value: Any, offered: tuple[str, ...]) -> str:
 
 def _options(rule: str) -> Kind:
     def read(value: Any) -> dict[str, Any]:
-        if is_rule_file(rule):  # what they are is known where the file is loaded
+        if is_rule_file(rule):  # the options are known once the file is loaded
             return dict(mapping({} if value is None else value))
         if rule not in RULES:
             if value is not None:
@@ -157,7 +157,7 @@ def _options(rule: str) -> Kind:
 
 @cache
 def _without_needs() -> tuple[str, ...]:
-    """The rules that start no program, ask no model and need no options: a request may name them."""
+    """Return the rules that a request may add: they start no program, ask no model and need no options."""
     return tuple(name for name, rule in RULES.items() if not rule.reaches_out and _is_bare(rule))
 
 

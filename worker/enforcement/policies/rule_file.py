@@ -1,6 +1,6 @@
-"""A rule in a plain Python file that a policy names: ``rules/no_todo.py``, or ``rules/all.py:NoTodo``.
+"""Rules in plain Python files that a policy names, such as ``rules/no_todo.py`` or ``rules/all.py:NoTodo``.
 
-The path is relative to HELIX_ROOT. Workers and the command line load it; a relay only reads its name.
+The path is relative to HELIX_ROOT. Workers and the command line load the file; a relay only reads its name.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from worker.enforcement.rules import Rule
 from worker.enforcement.validators import ResponseValidator
 
 _FORM = re.compile(r"(?P<path>(?:[\w-][\w.-]*/){0,20}(?P<stem>[A-Za-z_]\w*)\.py)(?::(?P<kind>[A-Za-z_]\w*))?")
-#: Where agents write: a rule from there would be theirs.
+#: Directories where agents write.
 _AGENTS = ("projects/", "output/")
 
 
 def is_rule_file(rule: str) -> bool:
-    """Return whether a policy's word for a rule names a file."""
+    """Return True if a policy's rule name refers to a Python file."""
     return rule.endswith(".py") or ".py:" in rule
 
 
 def problem_of(rule: str) -> str:
-    """Return why this cannot be the name of a rule's file; empty when it can."""
+    """Return why a text cannot name a rule's file; empty if it can."""
     found = _FORM.fullmatch(rule)
     if found is None:
         return "must be a path below HELIX_ROOT such as rules/no_todo.py, or rules/all.py:NoTodo"
@@ -39,17 +39,16 @@ def problem_of(rule: str) -> str:
 
 
 def name_of(rule: str) -> str:
-    """The name of a rule in a file, where the policy gives it none: that of the file."""
+    """Return the default name of a rule in a file: the file's name without ``.py``."""
     found = _FORM.fullmatch(rule)
     return found["stem"] if found else rule
 
 
 def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping[str, Any]) -> ResponseValidator:
-    """The rule that a file has, by the policy's name for it.
+    """Load a rule from the file that a policy names.
 
-    ``name`` is what issues call it; a class that takes no name keeps its own. ``options`` are for the class: fields of
-    a ``Rule``, or arguments by their names. Raises ``ValueError``, ``TypeError``, ``ImportError``: the file cannot be
-    loaded, or makes no validator with these options.
+    ``name`` is used in issues, unless the class takes no name. ``options`` are fields of a ``Rule``, or arguments of
+    the class. Raises ``ValueError``, ``TypeError`` or ``ImportError`` if the file or its options are invalid.
     """
     found = _FORM.fullmatch(rule)
     if found is None or problem_of(rule):
@@ -71,7 +70,6 @@ def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping
 
 @functools.lru_cache(maxsize=256)
 def _kind(path: Path, changed: int, name: str, rule: str) -> type[ResponseValidator]:
-    """The class in a file. A file that has changed is loaded again."""
     module_name = f"helix_turns_rule_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:

@@ -1,4 +1,4 @@
-"""The JSON Schema of a policy file, for editors: made from the same declarations that the file is read by."""
+"""JSON Schema of a policy file for editors, made from the declarations that also parse the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.enforcement.validators.codes import LOCALES
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema, draft 2020-12. Names of installed packages' validators are any string."""
+    """Build the JSON Schema (draft 2020-12) of policy files. Any string may name an installed validator."""
     attempts = {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

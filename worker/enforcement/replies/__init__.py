@@ -1,1 +1,1 @@
-"""Replies to a feedback, as agents write them: which parts they offer, and what is only said about them."""
+"""Agents' replies to feedback: separate the requested parts from talk about them."""

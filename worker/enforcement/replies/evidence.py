@@ -1,8 +1,7 @@
-"""The subject of a text: the evidence that it is a section of a document, and not what somebody says about one.
+"""Vocabulary of a text: decide if the text is a section of a document or talk about the document.
 
-A section speaks about its document's subject. Talk speaks about the conversation ("the section you asked for") or the
-service ("request timed out"), whatever it reports. So words are counted by their field, and not looked up as
-phrases: docs/enforcement.md, "A section, or talk".
+Talk is about the conversation ("the section you asked for") or the service ("request timed out"). Words are counted by
+field; see docs/enforcement.md, "A section, or talk".
 """
 
 from __future__ import annotations
@@ -20,44 +19,43 @@ from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, requir
 
 _WORD = re.compile(r"[^\W_]+")
 _IO = re.compile(r"\bI/O\b")
-#: A word's first letters are the same in its forms, and mostly in the words made of it.
+#: The first letters are the same in most forms of a word.
 _STEM = 5
-#: Longer texts are judged by their beginning, in characters, and as prose from this number of words.
+#: Most characters examined, and the number of words that make prose.
 _MOST, _PROSE = 20_000, 40
-#: In prose, one of this many words is a function word of its language.
+#: In prose, one in this many words is a function word of its language.
 _FOREIGN = 5
-#: This many words of a subject weigh more than one of talk, though the document has but one of them.
+#: From this many subject words on, one word of talk does not matter.
 _RICH = 5
-#: A line of a feedback that is longer is not written by chance, in characters.
+#: Shortest line of a feedback that nobody repeats by chance, in characters.
 _ECHO = 12
 _FIELDS = {
     name: frozenset(words.split())
     for name, words in tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text("utf-8")).items()
 }
-#: German and English words that say who does something rather than what, and how it is decided.
+#: German and English words about who acts and how a decision is made.
 _HELPERS = _FIELDS["helpers"]
 _COMMON = _HELPERS.union(*FUNCTION_WORDS.values())
-#: Those that no other language has.
+#: Function words that no other language has.
 _OWN = frozenset(
     [*FUNCTION_WORDS["de"], *FUNCTION_WORDS["en"], *(word for word in _HELPERS if len(word) > 2)]
 ).difference(["her", "man", "has"], *(words for name, words in FUNCTION_WORDS.items() if name not in ("de", "en")))
 _WE = _FIELDS["deciding"]
 _PERSON = _FIELDS["person"]
-#: Beginnings of words about the conversation and the service, in the languages that agents and services speak.
+#: Beginnings of words about the conversation and the service.
 _TALK = _FIELDS["talk"]
 _LENGTHS = sorted({len(stem) for stem in _TALK})
-#: Beginnings of names that sections have: they say which one is meant, and nothing of its subject.
+#: Beginnings of section names: these identify a section but belong to no subject.
 _NAMES = _FIELDS["names"]
-#: Talk in scripts that part no words.
+#: Talk in scripts without spaces between words.
 _UNSPACED = re.compile(
     "申し訳|すみませ|ありがと|もちろん|できませ|できま|リクエスト|タイムアウト|抱歉|谢谢|无法|请求|超时|当然|죄송|감사|요청"
 )
-#: A longer paragraph is not a remark, in characters.
 _MAX_REMARK = 500
 _SENTENCE_END = re.compile(r"[.!?]\s")
 _LEAD = re.compile(r"^(?![-+*>#|`] |```|#)[^\w(]+")
 _STRUCTURE = ("- ", "* ", "+ ", "|", "#", ">", "```", "1.")
-#: What a remark says about the answer in words of its subject: "This ADR describes a cache".
+#: A remark about the answer in words of its subject: "This ADR describes a cache".
 _ABOUT_IT = re.compile(
     r"(?:der|die|das|the|this) (?:section|abschnitt|antwort|answer|dokument|document|adr)\b.{0,200}"
     r"\b(?:beschreibt|describes|legt fest|summari[sz]es|fasst|fehlte?)\b",
@@ -74,7 +72,7 @@ _TOOL = re.compile(
     re.MULTILINE,
 )
 _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-#: A refusal has at most this many characters, and this many paragraphs.
+#: Most characters and most paragraphs of a refusal.
 MOST_REFUSED, _PARAGRAPHS = 600, 4
 
 _SORRY = (
@@ -111,9 +109,8 @@ _REFUSES = re.compile(
     r")",
     re.IGNORECASE,
 )
-#: What a text has that is more than talk: headings, lists, tables, quotes, code, a header.
 _STRUCTURED = re.compile(r"^[ \t]*(?:#{1,6}[ \t]|[-*+][ \t]|\d{1,3}[.)][ \t]|\||>|```|~~~|---)", re.MULTILINE)
-#: A question that may want just such a text.
+#: A question that may ask for a text like a refusal.
 _WORDING = re.compile(
     r"\b(?:translat\w*|übersetz\w*|repeat\w*|wiederhol\w*|quot\w*|zitier\w*|declin\w*|refus\w*|ablehn\w*|abgelehnt"
     r"|absag\w*|weiger\w*|paraphras\w*|rephras\w*|(?:um)?formulier\w*|word for word|wortwörtlich|e-?mails?"
@@ -125,13 +122,16 @@ _NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """The different words of a text, counted by field.
+    """Counts of a text's distinct words, by field.
 
     Attributes:
-        words: all of them. subject: neither common nor talk. shared: those that its document has too.
-        talk: about the conversation or the service. fresh_talk: those that the document does not have.
-        person: I and you. we: it begins as decisions do. listed: it holds a list.
-        foreign: it is in no language of its document.
+        subject: words that are neither common nor talk.
+        shared: subject words that the document has too.
+        talk: words about the conversation or the service.
+        fresh_talk: talk that the document does not have.
+        person: words for I and you.
+        we: the text begins like a decision.
+        foreign: the text is in another language than its document.
     """
 
     words: int
@@ -146,7 +146,7 @@ class Speech:
 
 
 def speech(text: str, document: str = "", title: str = "") -> Speech:
-    """Return what a text speaks about, beside a document; ``title`` names a section, and is of no field."""
+    """Count the words of a text by field, compared with a document. Words of the section's ``title`` do not count."""
     known, language = _vocabulary(document[:_MOST])
     text = _TAG.sub(" ", _CHECKBOX.sub(r"\1", text[:_MOST]))
     words = _words(text)
@@ -168,13 +168,13 @@ def speech(text: str, document: str = "", title: str = "") -> Speech:
 
 
 def is_talk(text: str, document: str = "") -> bool:
-    """True when a text says nothing of a document's subject: it is about the conversation or the service alone."""
+    """Return True if a text is only about the conversation or the service, not about the document's subject."""
     said = speech(text, document)
     return said.talk + said.person > 0 and said.subject + said.shared <= said.talk + said.person
 
 
 def is_remark(paragraph: str, document: str = "") -> bool:
-    """True when a paragraph speaks about the answer instead of belonging to it."""
+    """Return True if a paragraph is about the answer instead of a part of the answer."""
     text = _LEAD.sub("", paragraph.strip(), count=1).strip("*_ ")
     if not text or len(text) > _MAX_REMARK or text.startswith(_STRUCTURE):
         return False
@@ -184,16 +184,16 @@ def is_remark(paragraph: str, document: str = "") -> bool:
 
 
 def introduces(paragraph: str) -> bool:
-    """True when a paragraph is one sentence that ends with a colon: what it introduces comes next."""
+    """Return True if a paragraph is one sentence with a colon at its end."""
     text = paragraph.strip().rstrip("*_ ")
     return text.endswith(":") and len(text) <= _MAX_REMARK and not _SENTENCE_END.search(text)
 
 
 def is_refusal(text: str, prompt: str = "") -> bool:
-    """True if an answer only refuses what ``prompt`` asks for: "I can't help with that request." Precision comes first.
+    """Return True if an answer only refuses what ``prompt`` asks for, such as "I can't help with that request".
 
-    What counts is a short text without any structure whose first sentence says, in the first person, that the request
-    is not carried out. A document that holds such a sentence is not one, nor is a text that the question asked for.
+    Precise rather than complete: the text must be short and without structure, and its first sentence must refuse in
+    the first person.
     """
     said = strip_marker(text[: 2 * MOST_REFUSED + 1]).strip() if len(text) <= 2 * MOST_REFUSED else ""
     if (
@@ -207,17 +207,16 @@ def is_refusal(text: str, prompt: str = "") -> bool:
 
 
 def announces(paragraph: str, document: str, title: str) -> bool:
-    """True when a paragraph that ends with a colon only announces the section."""
+    """Return True if a paragraph that ends with a colon only announces the section."""
     names = _NAMES | {_stem(word) for word in _words(plain(title))}
     said = any(_stem(word) in names for word in _words(paragraph))
     return introduces(paragraph) and (said or not speech(paragraph, document, title).shared)
 
 
 def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
-    """True when a text without a heading is a section of this title for a document, the answer.
+    """Return True if a text without a heading is a section with this title of a document.
 
-    ``headed``: it was sent with its heading, so that much speaks for it; else its words must show it. A text that
-    repeats a line of the ``feedback`` is not one.
+    ``headed``: the agent sent a heading for the text. A text that repeats a line of ``feedback`` is not a section.
     """
     prose = _CODE.sub("", body)
     if not has_content(body) or is_json(body) or _TOOL.search(prose) or (not prose.strip() and _TOOL.search(body)):
@@ -227,7 +226,7 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
     ) or _NAMED_CODE.search(prose.partition("\n")[0]):
         return False
     if headed and not has_content(prose):
-        return required(title) is None  # a section that no ADR needs may be a block of code
+        return required(title) is None  # an optional section may be a block of code
     said = speech(prose, document, title)
     boxless = _CHECKBOX.sub(r"\1", prose)
     if (without := _PLACE.sub(" ", boxless)) != boxless and not speech(without, document, title).subject:

@@ -1,7 +1,4 @@
-"""Frames that agents put around parts: quote marks, tags, HTML headings, JSON values.
-
-Without them Markdown is left.
-"""
+"""Removal of the frames that agents put around parts: quote marks, tags, HTML headings, JSON values."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key
 from worker.enforcement.replies.evidence import introduces, is_remark
 
-#: The line at which a part ends, because its frame does.
+#: Marks the line where a part ends with its frame.
 CUT = "\x00"
 _TAGS = frozenset(
     ("section", "adr", "answer", "response", "part", "document", "output", "markdown", "details", "result", "reply")
@@ -28,16 +25,15 @@ _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]{0,100}>\s{0,4}(.{1,200}?)\s{0,4}</
 _ATX = re.compile(r"#{1,6}[ \t]+(\S.*)")
 _CONTENT = ("content", "text", "body", "markdown", "section", "answer", "inhalt")
 _NAMED = ("title", "heading", "section", "name", "titel")
-#: Words behind a fence that may wrap parts of an answer.
+#: Info strings of fences that may wrap parts of an answer.
 INFOS = frozenset(("", "markdown", "md", "html", "xml", "yaml", "yml", "frontmatter", "text", "txt", "plain", "diff"))
 _FENCE = re.compile(r"([ \t>]{0,12})(`{3,}|~{3,})[ \t]*([^`\s]*)([^`]*)$")
-#: JSON that is deeper is not looked into.
 _DEEP = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A fence: the word behind it, its lines from ``start`` up to, not including, ``end``, and the text in it."""
+    """A fence with its info string, its lines (``end`` excluded) and its inner text."""
 
     info: str
     start: int
@@ -46,15 +42,14 @@ class Wrapper:
 
     @property
     def is_document(self) -> bool:
-        """True for Markdown."""
+        """Return True if the fence holds Markdown."""
         return self.info in ("markdown", "md")
 
 
 def unframed(text: str, titles: Collection[str]) -> str:
-    """A reply, its lines ended by LF, as Markdown, without what is around its parts.
+    """Turn a reply into Markdown without frames around its parts.
 
-    A tag goes only where it is around a part: a pair that is named like an asked section (``titles``), or that has an
-    asked heading between its lines. Every other tag is content.
+    A tag is content unless it is named like a requested title, or a requested heading is inside.
     """
     wanted = {key(title) for title in titles}
     lines = text.split("\n")
@@ -73,7 +68,7 @@ def unframed(text: str, titles: Collection[str]) -> str:
 
 
 def json_value(text: str) -> dict[str, Any] | list[Any] | None:
-    """The JSON object or list that a reply is, alone or in one fence with words around it; None for another reply."""
+    """Return the JSON object or list of a reply, alone or in one fence with remarks around; else None."""
     bare = text.strip()
     if "```" in bare and not bare.startswith(("{", "[")):
         lines = bare.split("\n")
@@ -90,7 +85,7 @@ def json_value(text: str) -> dict[str, Any] | list[Any] | None:
 
 
 def value_of(reply: str) -> str:
-    """Return the inside of the one fence that a reply is, without words around it; else the reply itself."""
+    """Return the inner text of a reply's only fence, without remarks around; else the reply itself."""
     body = strip_marker(reply)
     lines = body.replace("\r\n", "\n").strip().split("\n")
     fences = list(fences_of(lines, (*INFOS, "json")))
@@ -100,13 +95,12 @@ def value_of(reply: str) -> str:
 
 
 def around(lines: Sequence[str], start: int, end: int) -> bool:
-    """True when lines outside of a range are more than remarks and what introduces the range."""
+    """Return True if lines outside a range are more than remarks and an introduction."""
     paragraphs = "\n".join([*lines[:start], "", *lines[end:]]).split("\n\n")
     return any(part.strip() and not (is_remark(part) or introduces(part)) for part in paragraphs)
 
 
 def _texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str]:
-    """The texts of a JSON value that may be asked sections, with headings where their keys are titles."""
     if isinstance(value, list) and depth:
         for one in value:
             yield from _texts(one, wanted, depth - 1)
@@ -125,14 +119,14 @@ def _texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str]:
 
 
 def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str]) -> list[str]:
-    """The lines without the tags around asked parts; what is behind such a tag's end is not a part of them."""
+    """Remove the tags around the first requested part, and mark the end of that part."""
     headings = [n for n, line in enumerate(lines) if n not in coded and (h := _ATX.match(line)) and key(h[1]) in wanted]
     number = 0
     while number < len(lines):
         found = _OPEN.match(lines[number]) if number not in coded else None
         if found is None:
             if number in headings:
-                break  # from here on tags are in a section
+                break  # from here on, tags belong to a section
             number += 1
             continue
         names = [found[1], *_VALUE.findall(found[2])]
@@ -153,7 +147,7 @@ def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str])
 
 
 def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[Wrapper]:
-    """The outermost fences that may wrap parts; fences in them nest, as agents mean them and CommonMark does not."""
+    """Yield the outermost fences that may wrap parts. Fences nest, as agents mean but CommonMark does not."""
     number, nesting = 0, True
     while number < len(lines):
         opening = _FENCE.match(lines[number])
@@ -167,7 +161,7 @@ def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[
         if info in infos:
             closed = end > number + 1 and bool(_FENCE.match(lines[end - 1]))
             inner = [_unquoted(line, opening[1]) for line in lines[number + 1 : end - closed]]
-            if info == "diff":  # its new and its unchanged lines
+            if info == "diff":  # keep the new and the unchanged lines
                 kept = (line for line in inner if not line.startswith(("-", "@@", "+++", "\\")))
                 inner = [line[1:] if line[:1] in ("+", " ") else line for line in kept]
             yield Wrapper(info, number, end, "\n".join(inner))
@@ -175,7 +169,7 @@ def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[
 
 
 def _nested_end(lines: Sequence[str], start: int, mark: str) -> int:
-    """The line after a fence's last, where a fence with a word opens and a bare one closes; 0 for none."""
+    """Return the line after a nested fence: a fence with a word opens, a bare fence closes. 0 if none closes."""
     depth = 1
     for number in range(start + 1, len(lines)):
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark):
@@ -186,7 +180,7 @@ def _nested_end(lines: Sequence[str], start: int, mark: str) -> int:
 
 
 def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
-    """The line after a fence's last: the first bare one, as in CommonMark."""
+    """Return the line after a fence by CommonMark's rule: the first bare fence closes."""
     for number in range(start + 1, len(lines)):
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark) and not found[3]:
             return number + 1
@@ -194,7 +188,6 @@ def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
 
 
 def _unquoted(line: str, lead: str) -> str:
-    """A line of a fence without the indentation or quote that its fence has."""
     width = 0
     while width < len(lead) and width < len(line) and line[width] in " \t>":
         width += 1

@@ -1,7 +1,6 @@
-"""The parts in a reply to a feedback, however the agent wrote them: a step, header keys, sections.
+"""Parts in an agent's reply to feedback: a step, header keys, sections.
 
-Parts may stand alone, in fences with prose around them, or in a whole answer; a section's heading may have another
-level, mark-up, or another of its names. Prose around the parts does not count.
+Parts may stand alone, in fences, or in a whole answer. A section's heading may have another level, mark-up or name.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ from worker.enforcement.documents.titles import key, required
 from worker.enforcement.replies.evidence import announces, introduces, is_remark, is_section, is_talk, speech
 from worker.enforcement.replies.frames import CUT, around, fences_of, unframed
 
-#: More lines are not a header.
 _MAX_HEADER = 2_000
 _FIELD = re.compile(r"(?:[-*+]\s{1,4})?[`*]{0,2}(adr_id|title|status)[`*]{0,2}:[`*]{0,2}\s{1,10}(\S.{0,300}?)[`]{0,2}$")
 _BOLD_TITLE = re.compile(r"\*\*([^*]{1,100})\*\*\s{0,5}:?$|__([^_]{1,100})__\s{0,5}:?$")
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
-#: A title in bold letters before the text of its section.
+#: A title in bold before its section's text.
 _LABEL = re.compile(r"(?:[-*+]\s{1,4})?(?:\*\*|__)([^*_]{1,60})(?:\*\*|__):?\s{1,4}(?=\S)")
 _RULES = ("---", "***", "___")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
-#: Most remarks that are taken from the end of a section.
 _MAX_REMARKS = 8
-#: A longer text is not a section that was sent without its heading, in characters.
+#: Longest section accepted without a heading, in characters.
 _MAX_BODY = 20_000
-#: A paragraph of this length that is in the answer already was repeated, not written for a section.
+#: A paragraph of this length that is in the answer already was repeated.
 _MIN_REPEATED = 12
-#: How alike a line and the one in its place are at least, where they share no word of the subject; characters compared.
+#: Least similarity of a line and its replacement, and the characters compared.
 _ALIKE, _LINE = 0.4, 400
 
 
 @dataclass(slots=True)
 class Offer:
-    """The parts of a reply that were asked for.
+    """The requested parts in a reply.
 
     Attributes:
-        step: of its marker. header: the YAML of a whole header, without ``---`` lines.
-        keys: lines of single header keys, by key. sections: bodies without headings, by ``titles.key``.
+        step: the step of the marker.
+        header: YAML of a whole header, without ``---`` lines.
+        keys: lines of single header keys, by key.
+        sections: bodies without headings, by ``titles.key``.
     """
 
     step: str | None = None
@@ -70,7 +69,7 @@ class Offer:
         return bool(self.step or self.header or self.keys or self.sections)
 
     def take(self, other: Offer) -> None:
-        """Add what another piece of the reply offers; it wins where both do."""
+        """Add the parts of another piece of the reply, which win over parts found before."""
         self.step = other.step or self.step
         self.header = _better(other.header, self.header)
         self.keys |= other.keys
@@ -80,10 +79,10 @@ class Offer:
 def read_reply(
     text: str, asked: Collection[str], answer: str = "", again: Collection[str] = (), feedback: str = ""
 ) -> Offer:
-    """The asked parts that a reply offers.
+    """Find the requested parts in a reply.
 
-    ``answer`` is the one before: what a section of it speaks about, and what is there already. ``again`` are those of
-    the parts that were good once: they need their heading. ``feedback`` asked for them.
+    ``answer`` is the previous answer. ``again`` are requested parts that once were good; these need a heading.
+    ``feedback`` is the prompt that led to the reply.
     """
     titles = [title for part in asked if (title := section_title(part))]
     text = unframed(text.replace("\r\n", "\n").removeprefix("\ufeff"), titles)
@@ -111,20 +110,19 @@ def read_reply(
 
 
 def _whole(text: str) -> str:
-    """The lines of the one ADR with a title that a reply holds; empty without one."""
     adrs = [adr for adr in parse(text).adrs if adr.titled]
     return "\n".join(adrs[0].out.lines[adrs[0].start : adrs[0].end]) if len(adrs) == 1 else ""
 
 
 def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]:
-    """Return what the fences of a reply offer, and the reply without those that offer something."""
+    """Return the parts in the reply's fences, and the reply without these fences."""
     offer = Offer()
     if not may_hold_fences(text):
         return offer, text
     lines = text.split("\n")
     for fence in fences_of(lines):
         found = _read(fence.text, asked, answer, fenced=True)
-        if fence.info in ("yaml", "yml", "frontmatter", ""):  # the last says nothing
+        if fence.info in ("yaml", "yml", "frontmatter", ""):  # a bare fence may be YAML
             found.take(Offer(None, *_read_yaml(fence.text, asked)))
         if found:
             offer.take(found)
@@ -133,7 +131,7 @@ def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]
 
 
 def _read(text: str, asked: Collection[str], answer: str, *, fenced: bool = False) -> Offer:
-    """Return what a text offers, fences in it left alone; a text from a fence has no prose around its parts."""
+    """Return the parts in a text outside its fences. Text from a fence has no remarks around its parts."""
     offer = Offer()
     if STEP_MARKER in asked:
         offer.step = next((m.step for m in reversed(parse(text).markers) if m.step), None)
@@ -145,7 +143,7 @@ def _read(text: str, asked: Collection[str], answer: str, *, fenced: bool = Fals
 
 
 def _sections(text: str, asked: Collection[str], answer: str, *, fenced: bool) -> dict[str, str]:
-    """The bodies of asked sections, by key; of several with content the last counts."""
+    """Return the bodies of requested sections by key. The last one with content counts."""
     wanted = {key(title) for part in asked if (title := section_title(part))}
     if not wanted:
         return {}
@@ -170,7 +168,7 @@ def _sections(text: str, asked: Collection[str], answer: str, *, fenced: bool) -
 
 
 def _headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]]:
-    """Line, level, title and number of lines of each heading; a line in bold letters is one of level 7 when asked."""
+    """Yield line, level, title and number of lines of each heading, also of required titles in bold."""
     out = outline(text)
     rows = []
     for heading in out.headings:
@@ -188,7 +186,6 @@ def _headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]
 
 
 def _trimmed(lines: Sequence[str], answer: str, *, bounded: bool, fenced: bool) -> str:
-    """A section's body without markers, rules, and remarks behind it."""
     cut = next((n for n, line in enumerate(lines) if line == CUT), None)
     if cut is not None and has_content("\n".join(lines[:cut])):
         lines, bounded = lines[:cut], True
@@ -206,19 +203,16 @@ def _trimmed(lines: Sequence[str], answer: str, *, bounded: bool, fenced: bool) 
 
 
 def _before_marker(text: str) -> str:
-    """A section's text up to the first step marker; what follows one is said about the answer."""
     markers = parse(text).markers
     return text[: markers[0].start].rstrip() if markers else text
 
 
 def _in_fence(text: str, last: str) -> bool:
-    """True when the last paragraph of a text is in, or has, a fence."""
     fences = outline(text).fences
     return bool(fences) and fences[-1].end > text.count("\n", 0, len(text) - len(last))
 
 
 def _unwrapped(body: str) -> str:
-    """A body that is nothing but a ```markdown fence: what is in it."""
     lines = body.split("\n")
     fences = list(fences_of(lines))
     if len(fences) != 1 or not fences[0].is_document:
@@ -227,7 +221,6 @@ def _unwrapped(body: str) -> str:
 
 
 def _demoted(body: str, level: int) -> str:
-    """A body whose headings are below level 2."""
     if level >= 2:
         return body
     out = outline(body)
@@ -239,7 +232,7 @@ def _demoted(body: str, level: int) -> str:
 
 
 def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, bool]:
-    """The text that may be the one asked section when a reply has no heading for it, and whether it has a label."""
+    """Return the text that may be the only requested section, and True if a bold label names it."""
     if any(heading.level <= 2 for heading in outline(text).headings):
         return "", False
     body = strip_marker(_bare(rest.replace(CUT, "")))
@@ -260,7 +253,7 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, boo
 
 
 def _may_stand(body: str, answer: str, title: str) -> bool:
-    """True when a text without a heading is not in the answer already, and has the form of such a section."""
+    """Return True if a text without a heading is new to the answer and has the form of its section."""
     paragraphs = body.split("\n\n")
     if not body or len(body) > _MAX_BODY or body.startswith("---") or header_lines.blocks(paragraphs[0]):
         return False
@@ -279,7 +272,7 @@ def _listed(paragraph: str) -> bool:
 
 
 def _yaml_texts(text: str) -> list[str]:
-    """Return what may be a header or a piece of one, outside code: bare lines, then texts between ``---`` lines."""
+    """Return texts outside code that may be a header or a piece of one."""
     lines = text.split("\n")
     coded = lines_of(outline(text).fenced)
     between: list[str] = []
@@ -303,7 +296,6 @@ def _yaml_texts(text: str) -> list[str]:
 
 
 def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, str]]:
-    """A whole header, and lines of single asked keys, that a piece of YAML offers; its ``---`` lines may be missing."""
     lines = yaml_text.strip("\n").split("\n")
     lines = lines[1:] if _is_header_rule(lines[0]) else lines
     ends = (n for n, line in enumerate(lines) if line.rstrip() in ("---", "...") or line.startswith("# ADR-"))
@@ -316,14 +308,14 @@ def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, s
 
 
 def _better(new: str, old: str) -> str:
-    """The header that says more: one that is YAML, with more of the fields; among equals the later one."""
+    """Return the better header: valid YAML first, then more fields, then the newer one."""
     if not new or not old:
         return new or old
     return max((old, new), key=_worth) if _worth(new) != _worth(old) else new or old
 
 
 def _key_of(text: str, name: str) -> str:
-    """The lines of one key, also where ``files`` itself is left out, or the line is a list's item or in code."""
+    """Return the lines of one key, also without ``files:`` above its lists, or in a list item or in code."""
     if found := header_lines.key_lines(text, name):
         return found
     keys = set(header_lines.blocks(text))
@@ -335,7 +327,6 @@ def _key_of(text: str, name: str) -> str:
 
 
 def _fields_listed(lines: Sequence[str]) -> str:
-    """Fields that are in a list or in bold letters, as YAML; empty where they are not YAML."""
     found = [one for line in lines if (one := _FIELD.match(line.strip()))]
     text = "\n".join(f"{one[1]}: {one[2]}" for one in found)
     return text if header_lines.mapping(text) else ""
@@ -350,12 +341,11 @@ def _worth(header: str) -> tuple[bool, int]:
 
 
 def own_parts(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """The lines and blocks that a reply offers, by the names of their parts; the last lines come first."""
+    """Return the requested lines and code blocks in a reply by part name, the last lines first."""
     return {**_lines(answer, parts, reply), **_blocks(answer, parts, reply)}
 
 
 def _lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """The offered lines, the last ones first, so that numbers stay right."""
     ranges = sorted(((lines, part) for part in parts if (lines := lines_range(part))), reverse=True)
     if not ranges:
         return {}
@@ -381,10 +371,7 @@ def _lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
 
 
 def _blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """The offered blocks: as many of a language as were asked for, or as many as the answer has.
-
-    A reply without a block of the language may have as many that name none, or be one JSON value.
-    """
+    """Return the requested code blocks: the reply has as many of a language as requested, or as the answer has."""
     found: dict[str, str] = {}
     asked = sorted((fence[0], fence[1], part) for part in parts if (fence := fence_of(part)))
     for language in dict.fromkeys(language for language, _, _ in asked):

@@ -1,7 +1,4 @@
-"""Rules with options, as a policy file names them. Each is one frozen dataclass: its fields are its options.
-
-docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file that names them.
-"""
+"""Rules with options for policy files, each a frozen dataclass. docs/rules/ has a page for each rule."""
 
 from worker.enforcement.rules.citations import Citations as Citations
 from worker.enforcement.rules.claims import Claims as Claims
@@ -20,7 +17,6 @@ from worker.enforcement.rules.rule import Rule as Rule
 from worker.enforcement.rules.rule import option as option
 from worker.enforcement.rules.structure import Structure as Structure
 
-#: The rules by the names that a policy file gives them.
 RULES: dict[str, type[Rule]] = {
     rule.kind: rule
     for rule in (

@@ -1,4 +1,4 @@
-"""Files and lines that an answer cites are there: ``src/app.py:12-20``."""
+"""Rule: files and lines that an answer cites exist (``src/app.py:12-20``)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.paths import PathTarget, Root
 
-#: A path with an ending and, behind it, a line or a range: ``a.py:3``, ``a.py:3-9``, ``a.py#L3-L9``. Of two paths
-#: without a line only those in back quotes that hold a slash are taken: other words look like files too often.
+#: A path with a line or a range: ``a.py:3``, ``a.py:3-9``, ``a.py#L3-L9``. Paths without a line must be in back quotes
+#: and have a slash, because other words look like files too often.
 _CITED = re.compile(
     r"(?<![\w/.:-])([\w.-]{1,80}(?:/[\w.-]{1,80}){0,20}\.[A-Za-z]\w{0,9})(?::|#L)(\d{1,7})(?:(?:-L?|–)(\d{1,7}))?(?![\w:/])"
 )
 _QUOTED = re.compile(r"`([\w.-]{1,80}(?:/[\w.-]{1,80}){1,20}\.[A-Za-z]\w{0,9})`")
-#: Files whose lines are counted are at most so large, in bytes; the lines of others count as right.
+#: Largest file whose lines are counted, in bytes.
 MAX_BYTES = 8 * 1024 * 1024
-#: Citations that are looked up in one answer.
 MAX_CITED = 500
 
 
 class CitedFile(NamedTuple):
-    """A file that an answer names: the path, the lines it cites as it writes them, and the line of the answer.
+    """A file that an answer cites.
 
-    ``last`` is the last of these lines, 0 for none; ``real``: the range begins at line 1 or later and runs forward.
+    ``lines`` are as written and end at ``last``, 0 for none. ``line`` is the answer's line. ``real``: the range starts
+    at 1 or later and runs forward.
     """
 
     path: str
@@ -42,14 +42,14 @@ class CitedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Citations(Rule):
-    """Looks up every cited file below the root and never outside it. Fenced code is left out."""
+    """Rule that looks up every cited file below the root. Fenced code is ignored."""
 
     kind: ClassVar[str] = "citations"
 
     paths: bool = option(True, "Also judge paths in back quotes that name no line.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND; the agent's own files of this turn count as there."""
+        """Report CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND. Files that the agent wrote in this turn exist."""
         locale, root, issues = self.words_in(context), Root.at(self.root), []
         written = {name.removeprefix("output/") for name in context.get("files") or {}}
         seen: set[tuple[str, str]] = set()
@@ -87,7 +87,6 @@ def _cited(text: str, *, lines_only: bool) -> Iterator[CitedFile]:
 
 
 def _lines(path: Path) -> int | None:
-    """Return how many lines a file has; None when it is too large or cannot be read."""
     try:
         if path.stat().st_size > MAX_BYTES:
             return None

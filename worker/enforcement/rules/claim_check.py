@@ -1,4 +1,4 @@
-"""Comparing a claim with the journal. Where the journal cannot tell, the claim counts as true."""
+"""Comparison of an answer's statements with the tool call log. In doubt a statement counts as true."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Literal
 from worker.enforcement.claims.journal import Journal, ToolCall
 from worker.enforcement.claims.statements import WorkClaim
 
-#: Why a claim is untrue, each with its words in ``codes.toml``.
 Ground = Literal[
     "CLAIMED_FILE_NOT_THERE", "CLAIMED_FILE_NOT_CHANGED", "CLAIMED_TESTS_NOT_RUN", "CLAIMED_TESTS_FAILED",
     "CLAIMED_TEST_COUNT", "CLAIMED_COMMAND_NOT_RUN", "CLAIMED_COMMAND_FAILED", "CLAIMED_FILE_COUNT",
@@ -20,7 +19,7 @@ Ground = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A claim that the journal contradicts, and the evidence: values for the words of its ground."""
+    """A statement that the tool call log contradicts. ``evidence`` fills the templates of the code."""
 
     ground: Ground
     claim: WorkClaim
@@ -28,9 +27,9 @@ class Contradiction:
 
 
 def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ()) -> Contradiction | None:
-    """Return what contradicts a claim in the journal of all runs that the answer may describe; None for nothing.
+    """Return how the tool call log contradicts a statement; None if it does not.
 
-    ``tests`` are beginnings of further commands that run tests.
+    ``tests`` are prefixes of further commands that run tests.
     """
     match claim.subject:
         case "file":
@@ -44,7 +43,7 @@ def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ())
 
 
 def same(path: str, other: str) -> bool:
-    """Return whether two paths may name one file: one of them is the end of the other, part by part."""
+    """Return True if two paths may name one file: the components of one end with those of the other."""
     mine, others = _parts(path), _parts(other)
     shorter = min(len(mine), len(others))
     return bool(shorter) and mine[-shorter:] == others[-shorter:]
@@ -55,7 +54,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _unseen(journal: Journal) -> bool:
-    """Return whether something may have happened that the journal does not show."""
+    """Return True if the agent may have acted without a trace in the log."""
     return not journal.whole or any(call.kind == "other" and call.ok is not False for call in journal.calls)
 
 
@@ -69,7 +68,7 @@ def _file(claim: WorkClaim, journal: Journal) -> Contradiction | None:
         return None
     name = _parts(path)[-1] if _parts(path) else path
     ran = any(call.kind == "run" and name in call.what and call.ok is not False for call in journal.calls)
-    if ran and not found:  # a command names it, and it may lie where nobody looked
+    if ran and not found:  # a command names the file, which may be where nobody looked
         return None
     if "there" in found:
         return Contradiction("CLAIMED_FILE_NOT_CHANGED", claim, {"path": path})
@@ -92,7 +91,7 @@ def _files(claim: WorkClaim, journal: Journal) -> Contradiction | None:
 
 
 def _distinct(paths: Iterable[str]) -> list[str]:
-    """The paths without those that name a file that another one names, the longest first."""
+    """Drop paths that may name the same file as a longer path."""
     found: list[str] = []
     for path in sorted(set(paths), key=len, reverse=True):
         if not any(same(path, other) for other in found):
@@ -139,7 +138,7 @@ _HEAD = re.compile(
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a command without what only starts its program (``python -m``, ``npx``, ``uv run``)."""
+    """Return the words of a command without its launcher (``python -m``, ``npx``, ``uv run``)."""
     text = _HEAD.sub("", command.strip())
     try:
         words = shlex.split(text)
@@ -149,7 +148,6 @@ def words_of(command: str) -> list[str]:
 
 
 def _names(command: str, claimed: str) -> bool:
-    """Return whether a command holds the claimed one: its program, and its words in their order."""
     wanted = words_of(claimed)
     if not wanted:
         return False

@@ -1,4 +1,4 @@
-"""The rule."""
+"""Rule: an answer's statements about the agent's work agree with the tool call log."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from worker.enforcement.rules.claim_check import contradiction
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
-#: The key of the context under which the journal of the turn's runs is; missing or None: there is none.
+#: Context key of the tool call log of the turn's runs; missing or None if there is no log.
 JOURNAL = "journal"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claims(Rule):
-    """Compares; looks at nothing itself. What the journal cannot tell is accepted."""
+    """Rule that compares statements with the tool call log. A statement that the log cannot refute is accepted."""
 
     kind: ClassVar[str] = "claims"
 
     tests: tuple[str, ...] = option((), "Beginnings of commands that run tests, besides those with usual names.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """One issue for each claim that is untrue; CLAIMS_NOT_CHECKABLE, a warning, where there is no journal."""
+        """Report each untrue statement; warn with CLAIMS_NOT_CHECKABLE if there is no tool call log."""
         locale, journal = self.words_in(context), context.get(JOURNAL)
         claims = claims_in(response)
         if not isinstance(journal, Journal):

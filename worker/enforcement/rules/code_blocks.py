@@ -1,4 +1,4 @@
-"""Parse fenced code in the language that its fence names. Runs nothing."""
+"""Rule: fenced code parses in the language of its fence. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.codes import words
 from worker.enforcement.validators.services import CannotRun, JudgingProgram, services
 
-#: A longer block is not parsed, in characters: parsers of foreign text are bounded.
+#: Longest block that is parsed, in characters.
 MAX_BLOCK = 200_000
-#: The YAML parser's time grows with the square of the depth: 200,000 open brackets would take it minutes.
+#: Deepest YAML nesting: the parser's time grows with the square of the depth.
 DEEPEST = 100
-#: Lines that mark an excerpt.
 _LEFT_OUT = frozenset({"...", "…", "# ...", "# …"})
 SHELL = "shell"
-#: Python 3.11 reads an f-string in the square of its length; so long a text may hold one that matters.
+#: From this length an f-string may be slow: Python 3.11 parses it in quadratic time.
 LONG = 16_384
 _F_STRING = re.compile(r"(?i)(?<!\w)(?:f|fr|rf)[\"']")
 #: A string, which stays, or a comma before a closing bracket.
 _TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[\]}])')
 
 
-#: Reads each file and goes on; the outer shell's own exit code says nothing about the scripts.
 _CHECK = 'for each; do bash --norc -n "./$each"; done; exit 0'
 _SAID = re.compile(r"^(?:\./)?(\d+)\.sh: line (\d+): (.*)$")
 _SHELL_SECONDS = 10
@@ -43,7 +41,7 @@ _SHELL_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CodeBlocks(Rule):
-    """Parses each closed fence of a known language, and skips excerpts: blocks with an ellipsis line (``...``)."""
+    """Rule that parses each closed fence of a known language, except excerpts with an ellipsis line (``...``)."""
 
     kind: ClassVar[str] = "code"
 
@@ -59,24 +57,24 @@ class CodeBlocks(Rule):
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
-        """False for shell: a program reads it."""
+        """Return False if shell code is checked: an external program parses it."""
         return SHELL not in self.languages
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """False where Python may take the square of a long f-string's length, too."""
+        """Return False also for texts in which Python may take quadratic time on a long f-string."""
         slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
         return self.bounded and not slow
 
     @property
     def reaches_out(self) -> bool:  # type: ignore[override]
-        """True with shell."""
+        """Return True if shell code is checked."""
         return SHELL in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """CODE_DOES_NOT_PARSE with the line in the answer.
+        """Report CODE_DOES_NOT_PARSE with the line in the answer.
 
         Raises:
-            CannotRun: shell is asked for, and there is no box or no bash (``examine``: VALIDATOR_ERROR).
+            CannotRun: shell code is checked, but there is no sandbox or no bash.
         """
         found = [block for block in parse(response).out.blocks() if block.language in self.languages and _whole(block)]
         wrong = {}
@@ -105,7 +103,6 @@ class CodeBlocks(Rule):
         for block in parse(response).out.blocks():
             if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
                 continue
-            # Commas before a closing bracket; strings keep theirs.
             repaired = _TRAILING.sub(lambda found: found[1] or "", block.text)
             if not _json(repaired):
                 own = lines[block.line : block.line + len(block.text.split("\n")) - 1]
@@ -118,7 +115,7 @@ class CodeBlocks(Rule):
         return None if after == response else after
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Say that commas were removed."""
+        """Report that commas were removed."""
         return [words(self.words_in(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed")]
 
 
@@ -126,7 +123,7 @@ def _whole(block: Block) -> bool:
     return len(block.text) <= MAX_BLOCK and not any(line.strip() in _LEFT_OUT for line in block.text.split("\n"))
 
 
-Problem = tuple[int, str]  # line within the block, from 1, and words
+Problem = tuple[int, str]  # line within the block, from 1, and message
 
 
 def _python(block: str) -> Problem | None:
@@ -154,7 +151,7 @@ def _json(block: str) -> Problem | None:
 def _yaml(block: str) -> Problem | None:
     try:
         depth = 0
-        for event in yaml.parse(block, yaml.SafeLoader):  # events alone: no alias is followed, nothing is built
+        for event in yaml.parse(block, yaml.SafeLoader):  # events only: no alias is followed, nothing is built
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 return (event.start_mark.line + 1 if event.start_mark else 1), "nested too deeply"
@@ -169,11 +166,7 @@ _PARSERS: Mapping[str, Callable[[str], Problem | None]] = {"python": _python, "j
 
 
 def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
-    """The first problem of each script that does not parse: its place in ``scripts``, its line, and words.
-
-    Raises:
-        CannotRun: there is no box or no bash here.
-    """
+    """Return the first syntax error of each script: its index, line and message. Raises ``CannotRun``."""
     names = [f"{number}.sh" for number in range(len(scripts))]
     ended = services().run(
         JudgingProgram(

@@ -1,4 +1,4 @@
-"""Words that must not be said, and secrets that must not be shown."""
+"""Rule: an answer has no forbidden words and no secrets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from worker.enforcement.rules.secret_forms import SECRETS, decoded, key_material
 from worker.enforcement.validators.codes import words
 
 REMOVED = "[removed]"
-#: What may stand between two words of a phrase: blanks of any kind, line ends also in a quote, marks without a width.
+#: Separators of a phrase's words: white space, line ends within a quote, zero-width characters.
 _BLANKS = r"(?:[\s\u00ad\u200b-\u200d\u2060*_]|&nbsp;|<br\s?/?>|(?<=\n)[>#*+-])+"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForbiddenRule(Rule):
-    """Looks for whole words in any letter case, and for well-known forms of secrets."""
+    """Rule that finds forbidden whole words in any letter case, and known forms of secrets."""
 
     kind: ClassVar[str] = "forbidden"
     bounded: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class ForbiddenRule(Rule):
             raise ValueError("words holds an empty word")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """FORBIDDEN_WORD once for each word, SECRET_FOUND for each secret, in the answer and in the agent's files."""
+        """Report FORBIDDEN_WORD once per word and SECRET_FOUND per secret, in the answer and in the agent's files."""
         locale, issues = self.words_in(context), []
         for file, text in {"": response, **(context.get("files") or {})}.items():
             ends = [found.start() for found in re.finditer("\n", text)]
@@ -51,9 +51,9 @@ class ForbiddenRule(Rule):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Put ``[removed]`` in the place of every secret; words are the agent's to choose.
+        """Replace every secret by ``[removed]``. Words are left to the agent.
 
-        None where that would leave a part of a private key, which nothing marks as a secret any more.
+        Returns None if a part of a private key would stay without a sign that it is secret.
         """
         repaired = response
         for pattern in SECRETS.values() if self.secrets else ():
@@ -63,7 +63,7 @@ class ForbiddenRule(Rule):
         return None if stays else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Which kinds of secrets were removed."""
+        """Name the kinds of secrets that were removed."""
         german, english = "Geheimnis entfernt: {}", "Secret removed: {}"
         kinds = dict.fromkeys(what for what, _ in self._shown(before))
         return [words(self.words_in(context), german, english).format(what) for what in kinds]

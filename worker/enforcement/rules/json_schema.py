@@ -1,4 +1,4 @@
-"""The answer's JSON fits a JSON Schema."""
+"""Rule: the answer's JSON matches a JSON Schema."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules.json_text import check_where, mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option
 
-#: Problems that are reported of one answer; more of them help nobody.
 MOST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonSchema(Rule):
-    """Validates by the ``jsonschema`` package. A reference to another document is not followed: it is an error."""
+    """Rule that validates with the ``jsonschema`` package. A reference to another document is an error."""
 
     kind: ClassVar[str] = "json_schema"
 
@@ -44,7 +43,7 @@ class JsonSchema(Rule):
         return jsonschema.Draft202012Validator(self.schema, registry=Registry())
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each place that does not fit."""
+        """Report NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each mismatch."""
         locale = self.words_in(context)
         found = read_json(response, self.where, locale)
         if isinstance(found, ValidationIssue):

@@ -1,4 +1,4 @@
-"""Finds the JSON of an answer: a fenced block, or the whole answer."""
+"""Search for the JSON of an answer: in a fenced block, or in the whole answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.validators.codes import words
 
 WHERE = ("fence", "whole", "any")
-#: A longer text is not read as JSON, in characters.
+#: Longest text that is parsed as JSON, in characters.
 MAX_CHARS = 1_000_000
 
 
 class JsonBlock(NamedTuple):
-    """A JSON value, the line of the answer where it begins, from 1, and the name of its block (or empty)."""
+    """A JSON value in an answer, its first line (from 1), and the name of its fenced block, if any."""
 
     value: Any
     line: int
@@ -27,10 +27,9 @@ class JsonBlock(NamedTuple):
 
 
 def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
-    """The answer's JSON, or the issue that says why it has no such text.
+    """Return the answer's JSON, or an issue if it has none or does not parse.
 
-    ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``: the
-    fence where there is one, else the whole.
+    ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``.
     """
     out, part = parse(response).out, ""
     fences = [fence for fence in out.fences if fence.closed and fence.info.split(" ")[0].lower() == "json"]
@@ -51,16 +50,16 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
         at, said = (error.lineno - 1, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
         values = {"language": "JSON", "problem": said or type(error).__name__}
         issue = rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + at, part=part, **values)
-        return replace(issue, shortens=not part)  # the answer is to be the value, and nothing else
+        return replace(issue, shortens=not part)  # the answer must become the bare value
 
 
 def mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
-    """JSON_MISMATCH at a place of the JSON; where that is the whole answer, the next one may be as short as it is."""
+    """Make a JSON_MISMATCH issue, which may shorten an answer that is nothing but JSON."""
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)
 
 
 def check_where(where: str) -> None:
-    """Refuse a place that does not exist. Raises ``ValueError``: ``where`` is not one of ``WHERE``."""
+    """Raise ``ValueError`` if ``where`` is not one of ``WHERE``."""
     if where not in WHERE:
         raise ValueError(f"where must be one of {', '.join(WHERE)}, not {where!r}")

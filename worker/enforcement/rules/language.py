@@ -1,4 +1,4 @@
-"""The answer is written in the language that the rule wants."""
+"""Rule: the answer is written in a given language."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _NAMES = {
     ),
     "en": dict(zip(_TAGS, ("German", "English", "Spanish", "French", "Italian", "Dutch"), strict=True)),
 }
-#: How much more often the found language's words must stand there than the wanted language's.
 _CLEARLY = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Language(Rule):
-    """Counts function words in the prose outside code; what is too short to tell is accepted."""
+    """Rule that counts function words outside code. A text too short to judge is accepted."""
 
     kind: ClassVar[str] = "language"
     bounded: ClassVar[bool] = True
@@ -37,7 +36,7 @@ class Language(Rule):
             raise ValueError(f"expect must be one of {', '.join(FUNCTION_WORDS)}, not {self.expect!r}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """WRONG_LANGUAGE when another language is clearly more likely."""
+        """Report WRONG_LANGUAGE if another language is clearly more likely."""
         counts = word_counts(response)
         found = most(counts)
         if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:

@@ -1,4 +1,4 @@
-"""The answer is neither too short nor too long."""
+"""Rule: the answer is neither too short nor too long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.enforcement.validators.codes import words
 
 @dataclass(frozen=True, kw_only=True)
 class Length(Rule):
-    """Counts characters and words of the answer without its step marker. Placeholders do not count as written."""
+    """Rule that counts characters and words without the step marker. Placeholders do not count towards a minimum."""
 
     kind: ClassVar[str] = "length"
     bounded: ClassVar[bool] = True
@@ -36,7 +36,7 @@ class Length(Rule):
                 raise ValueError(f"{least} is above {most}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH, by characters and by words."""
+        """Report ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH, for characters and for words."""
         locale, text = self.words_in(context), strip_marker(response).strip()
         filled = text if not (self.min_chars or self.min_words) else without_placeholders(text)
         characters, said = words(locale, "Zeichen", "characters"), words(locale, "Wörter", "words")

@@ -1,4 +1,4 @@
-"""Links lead only where they may. Nothing is opened: the rule reads addresses, it needs no network."""
+"""Rule: links lead only to allowed hosts. It reads addresses and needs no network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
 _URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,15})://[^\s<>\"'`\])}]{1,2000}", re.IGNORECASE)
-#: What a browser completes by itself: ``www.`` becomes a link, and a place that names an address may hold any form.
+#: Addresses that a browser completes: ``www.``, and any form in a link or an attribute.
 _WWW = re.compile(r"(?<![\w/@.:-])www\.[^\s<>\"'`\])}]{1,2000}", re.IGNORECASE)
 _PLACES = re.compile(
     r"(?:\]\(\s{0,8}<?|^[ \t>]{0,20}\[[^\]\n]{1,200}\]:\s{0,8}<?|\burl\(\s{0,8}[\"']?"
@@ -26,14 +26,14 @@ _PLACES = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
-#: Schemes of links without ``//`` that run or carry something, and those that browsers read without it.
+#: Schemes without ``//`` that run or carry content, and schemes that browsers accept without ``//``.
 _BARE = re.compile(r"(?:javascript|data|vbscript|file):", re.IGNORECASE)
 _SHORT = re.compile(r"(https?|ftp|wss?):[/\\]{0,9}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinksRule(Rule):
-    """Judges addresses outside fenced code: in Markdown links, in angle brackets, and bare."""
+    """Rule about addresses outside fenced code: in Markdown links, in angle brackets, and bare."""
 
     kind: ClassVar[str] = "links"
     bounded: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class LinksRule(Rule):
                 raise ValueError(f"hosts: {host!r} is not a host such as docs.example.org or *.example.org")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """LINK_NOT_ALLOWED for each address whose scheme or host is not allowed; an empty ``hosts`` allows all."""
+        """Report LINK_NOT_ALLOWED for each address with a wrong scheme or host. Empty ``hosts`` allow every host."""
         locale = self.words_in(context)
         allowed = ", ".join(self.hosts) or ", ".join(self.schemes)
         return [
@@ -67,7 +67,7 @@ class LinksRule(Rule):
             return True
         try:
             host = (urlsplit(f"x:{rest}").hostname or "").rstrip(".")
-        except ValueError:  # an address that nobody can follow
+        except ValueError:  # nobody can open this address
             return False
         return any(
             host.endswith(allowed[1:].lower()) if allowed.startswith("*.") else host == allowed.lower()
@@ -76,7 +76,6 @@ class LinksRule(Rule):
 
 
 def _links(text: str) -> Iterator[tuple[int, str]]:
-    """The addresses outside fences, with their lines, from 1."""
     out = parse(text).out
     fenced = lines_of(out.code)
     shown = "\n".join("" if number in fenced else line for number, line in enumerate(out.lines))
@@ -91,10 +90,7 @@ def _links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _completed(written: str) -> str:
-    """Read an address without or with disguised scheme or slashes as a browser does; empty for another one.
-
-    Entities and Markdown's escapes are read, control characters fall out, and a backslash is a slash (WHATWG URL).
-    """
+    """Return the address that a browser would open for an incomplete or disguised one; empty if there is none."""
     for read in (unescape(written), unescape(_ESCAPED.sub(r"\1", written))):
         url = "".join(char for char in read if char > " ").replace("\\", "/")
         if url.startswith("//"):

@@ -1,4 +1,4 @@
-"""A model accepts the answer: any model of the settings, by criteria in plain words."""
+"""Rule: a configured model accepts the answer by criteria in plain words."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.codes import clip
 from worker.enforcement.validators.services import CannotRun, Question, services, spend
 
-#: Verdicts that a process keeps: the same answer is judged several times while it is repaired.
+#: Verdicts cached per process: the same answer is validated several times during repair.
 KEPT = 1_000
-#: A longer answer is not judged, in characters.
+#: Longest answer that is judged, in characters.
 MAX_CHARS = 120_000
 
 
-#: Errors that are kept, and how long each may be, in characters.
+#: Most errors taken from a verdict, and their longest length.
 MOST_ERRORS, LONGEST = 10, 500
-#: A longer reply is not read, in characters.
 MAX_REPLY = 100_000
 
 _PROMPT = str(table_beside(__file__)["judge"]["en"])
@@ -37,14 +36,14 @@ _PROMPT = str(table_beside(__file__)["judge"]["en"])
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """A valid verdict; ``errors`` is never empty unless ``success``."""
+    """The verdict of a model. ``errors`` is empty only on success."""
 
     success: bool
     errors: tuple[str, ...] = ()
 
 
 class _Verdicts:
-    """Verdicts by the hash of what was judged; the oldest go first."""
+    """Cache of verdicts by the hash of the judged content; drops the oldest first."""
 
     def __init__(self) -> None:
         self._by_hash: OrderedDict[str, JudgeVerdict] = OrderedDict()
@@ -72,7 +71,7 @@ verdicts = _Verdicts()
 
 @dataclass(frozen=True, kw_only=True)
 class LlmJudge(Rule):
-    """Asks once for each text; a verdict of another form does not count. Its use counts in the turn's budget."""
+    """Rule that asks a model once per text. Its cost counts in the turn's budget."""
 
     kind: ClassVar[str] = "llm_judge"
     reaches_out: ClassVar[bool] = True
@@ -92,14 +91,14 @@ class LlmJudge(Rule):
 
     @property
     def patience(self) -> float:  # type: ignore[override]
-        """Seconds that the verdict may take."""
+        """Return how many seconds the verdict may take."""
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """JUDGE_REJECTED for each error of the verdict.
+        """Report JUDGE_REJECTED for each error of the verdict.
 
         Raises:
-            CannotRun: the model gave no verdict in time, or one that is not of the form (``examine``: VALIDATOR_ERROR).
+            CannotRun: the model gave no valid verdict in time.
         """
         locale = self.words_in(context)
         verdict = self._verdict(strip_marker(response).strip(), str(context.get("prompt", "")), locale)
@@ -123,13 +122,12 @@ class LlmJudge(Rule):
 
 
 def _issue(error: str, locale: str) -> ValidationIssue:
-    """An issue with all of the judge's words: they are what the agent needs."""
     made = rule_issue("JUDGE_REJECTED", locale)
     return replace(made, message=f"{made.message}: {clip(error, LONGEST)}")
 
 
 def prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
-    """Return what the judge is asked. The nonce is nowhere else: no text in the answer can know it."""
+    """Write the prompt for the judge. The random nonce proves that a verdict is not copied from the answer."""
     form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
     return _PROMPT.format(
         criteria=criteria.strip(),
@@ -141,10 +139,10 @@ def prompt(criteria: str, answer: str, nonce: str, *, question: str = "", englis
 
 
 def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
-    """The verdict in a judge's reply: one JSON object, alone or in a fence, with the keys of the form and no other.
+    """Parse the verdict in a judge's reply: one JSON object, alone or in a fence, with the requested keys only.
 
     Raises:
-        CannotRun: the reply has no verdict of this form; says why.
+        CannotRun: the reply has no such verdict.
     """
     data = _object(reply)
     if other := sorted(map(str, set(data) - {"nonce", "success", "errors"})):
@@ -178,7 +176,7 @@ def _object(reply: str) -> dict[str, Any]:
 
 
 def _fenced(text: str) -> str:
-    """A text as a code block that nothing in it can end."""
+    """Return a text as a code block that its content cannot close."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"

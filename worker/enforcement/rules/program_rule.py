@@ -1,4 +1,4 @@
-"""A program accepts the answer: by its exit code, with the lines that it names."""
+"""Rule: a program accepts the answer by its exit code, and reports problems by line."""
 
 from __future__ import annotations
 
@@ -14,28 +14,22 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.services import JudgingProgram, services
 
-#: What compilers and linters print: ``answer.md:12:3: error: words``; also without a file or a column.
+#: Output of compilers and linters: ``answer.md:12:3: error: words``, also without file or column.
 _LINE = re.compile(
     r"^(?:(?P<file>[\w./@+-]{1,200}):)?(?P<line>\d{1,7})(?::\d{1,5})?:?\s+(?:(?P<kind>error|warning|note)\b:?\s*)?(?P<said>\S.*)$",
     re.IGNORECASE,
 )
-#: Issues that one answer gets from one program; fenced blocks that are handed to it, each in a separate run.
 MOST_ISSUES, BLOCKS = 20, 20
 
 
 class _Text(NamedTuple):
-    """The text for the program: a text, and the line of the answer before its first."""
-
     text: str
     before: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRule(Rule):
-    """Runs in the box, in a folder with the answer and the agent's files; the answer is on standard input too.
-
-    docs/security.md says what the box keeps out.
-    """
+    """Rule that runs a program in the sandbox. The program gets the answer as a file and on standard input."""
 
     kind: ClassVar[str] = "command"
     reaches_out: ClassVar[bool] = True
@@ -62,14 +56,14 @@ class CommandRule(Rule):
 
     @property
     def patience(self) -> float:  # type: ignore[override]
-        """Seconds that all of its runs may take together."""
+        """Return how many seconds all runs may take together."""
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """COMMAND_FOUND for each line that the program names, else COMMAND_REJECTED, where its exit code rejects.
+        """Report COMMAND_FOUND for each line that a rejecting program names, else COMMAND_REJECTED.
 
         Raises:
-            CannotRun: it was ended before it finished (``examine``: VALIDATOR_ERROR).
+            CannotRun: the program was stopped before its end.
         """
         issues: list[ValidationIssue] = []
         written = {

@@ -1,4 +1,4 @@
-"""The answer's JSON is accepted by a pydantic model."""
+"""Rule: a pydantic model accepts the answer's JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class PydanticModel(Rule):
-    """Imports the model when it first judges. The package must be installed where workers run."""
+    """Rule that imports its model on first use. The model's package must be installed where workers run."""
 
     kind: ClassVar[str] = "pydantic_model"
 
@@ -39,10 +39,10 @@ class PydanticModel(Rule):
         return model
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each field that the model refuses.
+        """Report NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each field that the model rejects.
 
         Raises:
-            ImportError, AttributeError, TypeError: the model cannot be loaded (``examine``: VALIDATOR_ERROR).
+            ImportError, AttributeError, TypeError: the model cannot be loaded.
         """
         from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""The answer has what some patterns describe, and has not what others do."""
+"""Rule: the answer matches some regular expressions and does not match others."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
-#: A pattern of a whole answer that is one value: held at both ends, without a label and without "anything" in it.
+#: A pattern for one value as the whole answer: anchored at both ends, without label or wildcard.
 _VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]))*(?:\$|\\Z)\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regex(Rule):
-    """Searches by Python's regular expressions; ``(?i)`` and other flags are in the pattern.
+    """Rule that searches with Python's regular expressions. Flags such as ``(?i)`` are in the pattern.
 
-    Python's engine may take exponential time over a pattern such as ``(a+)+$``: so the rule is not ``bounded``, and
-    works in a child process that is ended when its time is over (``worker.enforcement.child``).
+    The rule is not ``bounded``, because a pattern such as ``(a+)+$`` may take exponential time.
     """
 
     kind: ClassVar[str] = "regex"
@@ -40,7 +39,7 @@ class Regex(Rule):
                 raise ValueError(f"the pattern {pattern!r} is not valid: {error}") from None
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """PATTERN_MISSING for each pattern without a match, PATTERN_FOUND with the line of the first match."""
+        """Report PATTERN_MISSING for each pattern without a match, and PATTERN_FOUND with the first match's line."""
         locale = self.words_in(context)
         issues = [
             replace(

@@ -1,4 +1,4 @@
-"""The answer does not repeat itself."""
+"""Rule: the answer does not repeat itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionRule(Rule):
-    """Looks for a model that is caught in a loop: words, sentences or paragraphs that come again and again."""
+    """Rule that detects a model caught in a loop of words, sentences or paragraphs."""
 
     kind: ClassVar[str] = "repetition"
     bounded: ClassVar[bool] = True
@@ -30,7 +30,7 @@ class RepetitionRule(Rule):
             raise ValueError("min_words must not be negative")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """ANSWER_REPEATS, at the line where the longest repetition begins."""
+        """Report ANSWER_REPEATS at the line where the longest repetition begins."""
         found = measure_repetition(response)
         percent = round(100 * found.share)
         if found.words < self.min_words or percent <= self.most_percent:

@@ -1,4 +1,4 @@
-"""The base of all rules with options: a name, a root, a locale, and how options are declared."""
+"""Base class of all rules with options."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from worker.enforcement.validators.validator import ResponseValidator
 
 
 def option(default: Any, what: str) -> Any:
-    """A field that a policy file can set; ``what`` is one sentence for docs and the JSON Schema."""
+    """Declare a field that a policy file can set. ``what`` is one sentence for docs and the JSON Schema."""
     return field(default=default, metadata={"what": what})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ResponseValidator):
-    """A validator whose options are in its fields.
+    """A validator whose dataclass fields are its options.
 
     Attributes:
-        name: how issues, metrics and requests name this rule; the policy file may choose it.
-        root: what paths in answers are relative to (HELIX_ROOT). locale: language of the messages, ``de`` or ``en``.
+        name: the rule's name in issues, metrics and requests; the policy file may set it.
+        root: directory that paths in answers are relative to (HELIX_ROOT).
 
     Raises:
-        ValueError: an option has a value that the rule cannot work with; the message names the option.
+        ValueError: an option has an invalid value; the message names the option.
     """
 
-    #: The rule's name in a policy file.
     kind: ClassVar[str] = ""
-    #: True when the rule starts programs or asks models: a request may add it only where the policy file has it.
+    #: True if the rule starts programs or asks models. A request may use it only if the policy file has it.
     reaches_out: ClassVar[bool] = False
 
     name: str = ""
@@ -42,5 +41,5 @@ class Rule(ResponseValidator):
             object.__setattr__(self, "name", self.kind)
 
     def words_in(self, context: Mapping[str, Any]) -> str:
-        """The locale to speak: the turn's, else the rule's own."""
+        """Return the locale of messages: the turn's if known, else the rule's."""
         return str(context.get("locale", self.locale))

@@ -1,4 +1,4 @@
-"""How well-known secrets look, also where a text writes them escaped, quoted, numbered or as HTML."""
+"""Patterns of well-known secrets, also escaped, quoted, numbered or written as HTML."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping
 
 _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _INSIDE = r"(?:(?!-----(?:BEGIN|END) )[\s\S])"
-#: A line of a key; what may stand between two lines: signs, numbers of lines, names of escapes and of HTML tags.
+#: A line of a key, and the separators of two lines.
 _LINE = r"(?=[A-Za-z+/=]{0,60}[0-9])[A-Za-z0-9+/=]{16,}"
 _BETWEEN = r"(?:[^A-Za-z0-9+/=]|(?:\d{1,6}|n|r|br|p|li|td|tr|div|span|code|pre|gt|quot)(?![A-Za-z0-9+/=])){0,60}"
 _LINES = rf"(?:{_BETWEEN}{_LINE}){{0,400}}(?:{_BETWEEN}[A-Za-z0-9+/]{{1,15}}={{1,2}}(?![A-Za-z0-9]))?"
-#: A key without its first line: how the DER of one begins, an OpenSSH key, and a whole PEM file in base64.
+#: A key without its first line: DER prefixes, an OpenSSH key, and a whole PEM file in base64.
 _BODIES = (
     r"(?:MII[A-Z][A-Za-z0-9+/]{2}IBA[AD]|MH[cQ]CAQEE|MI[A-Z][A-Za-z0-9+/]AgEAM|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdjE"
     r"|LS0tLS1CRUdJTi[A-Za-z0-9+/]{1,24}(?:UFJJVkFURSBLRV|BSSVZBVEUgS0V|QUklWQVRFIEtFW))[A-Za-z0-9+/]{20,}=*"
 )
 
-#: Each behind the signs that every one of a kind has: looking for these first takes a fraction of the pattern's time.
-#: Every quantifier is bounded and begins behind a literal, so that time stays linear.
+#: Each pattern follows literals that every secret of its kind has, since these are found faster. Every quantifier is
+#: bounded and follows a literal, so that time stays linear.
 _SECRETS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "private key": (
         ("-----BEGIN ", "MI", "MH", "MC4CAQ", "b3BlbnNza", "LS0tLS1CRU"),
@@ -44,7 +44,7 @@ _CODED = re.compile(r"\\+u00([0-9A-Fa-f]{2})|\\+x([0-9A-Fa-f]{2})|%([0-9A-Fa-f]{
 
 
 def decoded(text: str) -> str:
-    """The text without escapes of JSON, Python, addresses and HTML, and without tags."""
+    """Return the text without tags and without escapes of JSON, Python, URLs and HTML."""
     return _CODED.sub(_plain, html.unescape(text))
 
 
@@ -54,7 +54,7 @@ def _plain(found: re.Match[str]) -> str:
 
 
 def secrets_in(text: str) -> Iterator[tuple[str, int]]:
-    """The kind of each secret, and where it is; one that only the decoded text shows is at the beginning."""
+    """Yield kind and position of each secret. A secret that only the decoded text shows has position 0."""
     plain = decoded(text)
     for what, pattern in SECRETS.items():
         if any(sign in text or sign in plain for sign in _SECRETS[what][0]):
@@ -64,6 +64,6 @@ def secrets_in(text: str) -> Iterator[tuple[str, int]]:
 
 
 def key_material(text: str) -> list[str]:
-    """The lines of the private keys in a text, as ``decoded`` writes them."""
+    """Return the lines of private keys in a text, after decoding."""
     bodies = (found[1] or found[2] or "" for found in _KEY_LINES.finditer(decoded(text)))
     return [line for body in bodies for line in re.findall(_LINE, body) if not line.islower()]

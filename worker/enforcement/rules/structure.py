@@ -1,4 +1,4 @@
-"""The answer has the sections of a template."""
+"""Rule: the answer has the sections of a template."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.enforcement.documents.titles import key, plain
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
-#: Templates by name. ``|`` is between names of the same section.
+#: ``|`` separates alternative names of a section.
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "adr-madr": ("Context and Problem Statement|Kontext und Problemstellung", "Considered Options|Optionen",
                  "Decision Outcome|Entscheidung"),
@@ -26,7 +26,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Structure(Rule):
-    """Compares headings without their mark-up, numbers and letter case."""
+    """Rule that compares headings without mark-up, numbers and letter case."""
 
     kind: ClassVar[str] = "structure"
     bounded: ClassVar[bool] = True
@@ -50,11 +50,11 @@ class Structure(Rule):
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The sections of the preset, then those of the option."""
+        """Return the sections of the preset, then those of the option."""
         return (*PRESETS.get(self.preset, ()), *self.sections)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """MISSING_SECTION and EMPTY_SECTION for each section, SECTION_ORDER for the first that comes too late."""
+        """Report MISSING_SECTION and EMPTY_SECTION per section, and SECTION_ORDER for the first misplaced section."""
         locale, out = self.words_in(context), parse(response).out
         issues, places = [], []
         ends = out.section_ends()
@@ -66,7 +66,7 @@ class Structure(Rule):
                 if heading.top and (not self.level or heading.level == self.level) and key(heading.title) in names
             ]
             shown = f"{'#' * (self.level or 2)} {section.partition('|')[0]}"
-            # Code puts a missing section in at the level of its neighbours: for another level the agent is asked.
+            # Code inserts a missing section at level 2; for another level the agent is asked.
             part = section_part(section.partition("|")[0]) if found or self.level in (0, 2) else ""
             if not found:
                 issues.append(rule_issue("MISSING_SECTION", locale, part=part, section=shown))

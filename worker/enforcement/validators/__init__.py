@@ -1,4 +1,4 @@
-"""The validators. ADR-038's three, and the interface for your own."""
+"""ADR-038's three validators, and the interface for custom validators."""
 
 from api_client.contract.issue import Severity as Severity
 from api_client.contract.issue import ValidationIssue as ValidationIssue

@@ -1,6 +1,6 @@
-"""An ADR is complete: header, required sections, acceptance criteria (ADR-038 section 3).
+"""Validator of an ADR's header, required sections and acceptance criteria (ADR-038, section 3).
 
-There is no fallback: an ADR's content is the agent's to write.
+It has no fallback: only the agent can write an ADR's content.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEADING_ZERO = re.compile(r"0\d+")
 
 
 class ADRStructureValidator(ResponseValidator):
-    """Judges every ADR in the answer and in the files; an answer without one has nothing to be judged."""
+    """Validator of every ADR in the answer and its files. An answer without an ADR passes."""
 
     name = "adr_structure"
     bounded: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class ADRStructureValidator(ResponseValidator):
         self.titles = {name: {key(title) for title in (name, *also)} for name, also in sections.items()}
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """The issues of every ADR, in the order of the texts."""
+        """Return the issues of every ADR, in the order of the texts."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         for text in texts_of(response, context):
@@ -55,7 +55,7 @@ class ADRStructureValidator(ResponseValidator):
                 issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
             ]
             for adr in adrs:
-                # A part can be asked for alone only where code knows where to put it.
+                # Only a part that code can put back may be requested alone.
                 judge = _Judge(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
                 issues += judge.header()
                 issues += judge.sections(self.titles)
@@ -113,7 +113,9 @@ class _Judge:
                 line, title = adr.line_of(found[0].line), plain(found[0].title)
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
-                hidden = lines_of(adr.out.fenced, adr.out.indented, adr.out.quotes)  # no criterion counts there
+                hidden = lines_of(
+                    adr.out.fenced, adr.out.indented, adr.out.quotes
+                )  # criteria inside these do not count
                 shown = (each for part in found for each in content(adr.out, part.line + 1, part.end))
                 count = sum(1 for number, text in shown if number not in hidden and _CRITERION.match(text))
                 if count < MIN_CRITERIA:

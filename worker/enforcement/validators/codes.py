@@ -1,8 +1,4 @@
-"""The closed table of issue codes: severity, occasion, repair and words stand in ``codes.toml``.
-
-The rules with options have another table, and so have gates. docs/enforcement.md lists the same codes; a
-test compares the two.
-"""
+"""The closed table of issue codes, loaded from ``codes.toml``. docs/enforcement.md lists the same codes."""
 
 from __future__ import annotations
 
@@ -15,19 +11,19 @@ from api_client.contract.word_tables import table_beside
 LOCALES = ("de", "en")
 DEFAULT_LOCALE = "en"
 
-#: Longest piece of an answer that a message quotes, in characters.
+#: Longest quotation of an answer in a message, in characters.
 QUOTE_LIMIT = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One rule that an answer can break.
+    """A kind of issue that validators report.
 
     Attributes:
-        severity: whether it causes a retry. when: when it is reported, one English sentence.
-        repair: what repairs it besides the agent: the fallback's doing, or empty for none.
-        de, en: message and fix hint as templates, in German and English.
-        shortens: its repair makes the answer shorter (``ValidationIssue.shortens``).
+        when: when the code is reported, as one English sentence.
+        repair: how the fallback repairs it; empty if it cannot.
+        de, en: templates of message and fix hint.
+        shortens: the repair makes the answer shorter.
     """
 
     severity: Severity
@@ -39,7 +35,7 @@ class Code:
 
 
 def codes_beside(module: str) -> Mapping[str, Code]:
-    """The codes of a module (its ``__file__``), from the TOML file beside it."""
+    """Load issue codes from the TOML file beside a module, given as its ``__file__``."""
     return {
         name: Code(
             severity=Severity(entry.get("severity", "error")),
@@ -57,19 +53,17 @@ CODES = codes_beside(__file__)
 
 
 def words(locale: str, german: str, english: str) -> str:
-    """The words for a locale: English unless the locale is German."""
+    """Return the German text for a German locale, else the English text."""
     return german if locale.lower().startswith("de") else english
 
 
 def issue(
     code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Make an issue with the table's severity, and its words in ``de`` or ``en``.
-
-    The remaining values fill the code's templates; long or unprintable ones are clipped.
+    """Make an issue of a code in the table. ``values`` fill its templates; long ones are clipped.
 
     Raises:
-        KeyError: the code is not in the table, or a value of its templates is missing.
+        KeyError: the code or a value of its templates is missing.
     """
     return worded(CODES[code], code, locale, file=file, line=line, part=part, **values)
 
@@ -77,7 +71,7 @@ def issue(
 def worded(
     entry: Code, code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """The issue of an entry of this or of another table. Raises ``KeyError``: a value of its templates is missing."""
+    """Make an issue of a code from any table. Raises ``KeyError`` if a value of its templates is missing."""
     message, hint = entry.de if locale.lower().startswith("de") else entry.en
     if values:
         shown = {name: clip(str(value)) for name, value in values.items()}
@@ -88,7 +82,7 @@ def worded(
 
 
 def clip(text: str, limit: int = QUOTE_LIMIT) -> str:
-    """A piece of foreign text as one short printable line, so that it can break no frame, log or prompt."""
+    """Return foreign text as one short printable line, safe for messages, logs and prompts."""
     head = text[: limit + 1]
     flat = head if head.isprintable() else "".join([char if char.isprintable() else " " for char in head])
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""The files an ADR wants to modify exist (ADR-038 section 4). What does not exist belongs into ``files.create``."""
+"""Validator of the files that an ADR wants to modify: they must exist (ADR-038, section 4)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,18 @@ from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.validators.paths import PathTarget, Root, bare
 from worker.enforcement.validators.validator import ResponseValidator
 
-#: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.
+#: Code for a missing file, by the list that names the file. In ``create``, files must be missing.
 _MISSING = {"modify": "FILE_NOT_FOUND", "docs": "DOC_NOT_FOUND", "delete": "DELETE_NOT_FOUND"}
 _LISTS = ("create", *_MISSING)
-#: The one place outside the root where an ADR may create files: the agent's hooks (ADR-036, Phase 1).
+#: The only place outside the root where an ADR may create files: the agent's hooks (ADR-036, Phase 1).
 ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
 
-#: Makes an issue of a code, a node of the header, and the values of the code's words.
+#: Makes an issue from a code, a header node and the values of the code's templates.
 Report = Callable[..., ValidationIssue]
 
 
 def may_look_at_files(texts: Iterable[str]) -> bool:
-    """Return whether an answer made of these texts could make the validator look at the file system, which may be slow.
-
-    It does so only for an ADR whose header has ``files``; the parts of an answer may come from several texts.
-    """
+    """Return True if the validator may access the (possibly slow) file system for an answer made of these texts."""
     adr = files = False
     for text in texts:
         adr = adr or "adr_id" in text or "ADR-" in text
@@ -40,7 +37,7 @@ def may_look_at_files(texts: Iterable[str]) -> bool:
 
 
 class FileExistenceValidator(ResponseValidator):
-    """Judges ``files`` in the header of every ADR; paths are relative to the root and never followed out of it."""
+    """Validator of ``files`` in the header of every ADR. Paths are relative to the root and must not leave it."""
 
     name = "file_existence"
     mends_files: ClassVar[bool] = True
@@ -50,11 +47,11 @@ class FileExistenceValidator(ResponseValidator):
         self.locale = locale
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """True where no text can make it look at the file system."""
+        """Return True if no text makes the validator access the file system."""
         return not may_look_at_files(texts)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """The issues of every ADR's ``files``, in the order of the texts."""
+        """Return the issues of every ADR's ``files``, in the order of the texts."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         root: Root | None = None
@@ -64,17 +61,17 @@ class FileExistenceValidator(ResponseValidator):
                 issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
             for adr in adrs:
-                root = root or Root.at(self.helix_root)  # looks at the file system: not for an answer without an ADR
+                root = root or Root.at(self.helix_root)  # accesses the file system: not for an answer without an ADR
                 part = YAML_HEADER if adr.error is not None else field_part(FILES)
                 part = part if len(adrs) == 1 and adr.offset >= 0 else ""
                 issues += _judge(root, adr, partial(_found, adr, locale, text.file, part))
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Move what ``files.modify`` names and does not exist to ``files.create``; no other byte changes.
+        """Move missing files from ``files.modify`` to ``files.create``, and change no other byte.
 
         Returns:
-            The repaired answer; None when nothing is missing, or a header cannot be edited surely.
+            The repaired answer; None if nothing is missing or a header cannot be edited safely.
         """
         repaired = response
         for adr in reversed(parse(response).adrs):
@@ -87,7 +84,7 @@ class FileExistenceValidator(ResponseValidator):
         return None if repaired == response else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Which paths were moved."""
+        """Name the paths that the fallback moved, one per line."""
         locale = str(context.get("locale", self.locale))
         german = "{}: von files.modify nach files.create verschoben"
         english = "{}: moved from files.modify to files.create"
@@ -112,13 +109,13 @@ def _found(adr: Adr, locale: str, file: str, part: str, code: str, node: Node, *
 
 
 def _look(root: Root, path: str) -> PathTarget:
-    """Return what a path leads to, also when a line number or remark is behind it."""
+    """Return the target of a path, ignoring a line number or remark behind the path."""
     found = root.find(path)
     return root.find(bare(path)) if found is PathTarget.MISSING and bare(path) != path else found
 
 
 def _judge(root: Root, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
-    if adr.error is not None:  # nothing is known about its files
+    if adr.error is not None:
         code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
         yield found(code, Node("scalar", 0, adr.error.line, 0), problem=adr.error)
         return

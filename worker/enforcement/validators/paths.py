@@ -1,4 +1,4 @@
-"""Paths that an ADR names, resolved inside a root and never outside it. Looks at the file system, reads no file."""
+"""Paths that an ADR names, resolved below a root. Looks at the file system but reads no file."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from itertools import islice
 from pathlib import Path
 
 MAX_PATH_CHARS, MAX_NAME_BYTES = 1024, 255
-#: Directories are searched for near names up to this many entries each.
 _MAX_ENTRIES = 500
-#: Names that are compared to suggest near ones, over all paths of a root: beyond it no path gets a suggestion.
+#: Most names compared for suggestions, over all paths of a root.
 MAX_COMPARED = 4_000
 
 _ELSEWHERE = re.compile(r"[/\\~]|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]{1,20}:/|file:", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?]|\[[^\]]*\]|\{[^}]*,[^}]*\}")
-#: A word in brackets as a part's name or its beginning: how web frameworks name routes (``[id]``, ``[...all].ts``).
+#: A bracketed word as a path component, as web frameworks name routes (``[id]``, ``[...all].ts``).
 _ROUTE = re.compile(r"(?:^|(?<=/))\[{1,2}(?:\.\.\.)?[A-Za-z_]\w+\]{1,2}(?=$|[/.])")
 _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|–|—).*)$")
 
 
 class PathTarget(Enum):
-    """A path's target."""
+    """The kind of thing that a path leads to."""
 
     FILE = "file"
     MISSING = "missing"
     OTHER = "other"  # a directory, a pipe, a device
-    OUTSIDE = "outside"  # whether anything is there is not looked at
+    OUTSIDE = "outside"  # never looked at
     UNUSABLE = "unusable"
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The directory that paths are relative to; ``real`` is the same with all symbolic links resolved."""
+    """The directory that paths are relative to. ``real`` has all symbolic links resolved."""
 
     real: str
     _entries: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)
@@ -45,13 +44,13 @@ class Root:
 
     @classmethod
     def at(cls, root: Path) -> Root:
-        """The root at a path, which need not exist."""
+        """Create a root at a path, which need not exist."""
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> PathTarget:
-        """Return what a path leads to. What lies outside the root is not touched, so its existence cannot be asked.
+        """Return the target of a path. Nothing outside the root is looked at.
 
-        A name that looks like a pattern or has odd characters is what it is when it exists, and unusable when not.
+        A name that looks like a pattern or has invisible characters is unusable unless the file exists.
         """
         if _impossible(path):
             return PathTarget.UNUSABLE
@@ -62,25 +61,22 @@ class Root:
             if real != self.real and not real.startswith(self.real.rstrip("/") + "/"):
                 return PathTarget.OUTSIDE
             mode = os.stat(real, follow_symlinks=False).st_mode  # noqa: PTH116
-        except (OSError, ValueError):  # missing, a loop of links, no permission to look
-            # Hardly meant as a file that does not exist: a pattern, or characters that nobody sees.
+        except (OSError, ValueError):  # missing, a loop of links, or no permission
+            # A pattern or invisible characters: hardly the name of a missing file.
             doubtful = not path.isprintable() or _PATTERN.search(_ROUTE.sub("", path))
             return PathTarget.UNUSABLE if doubtful else PathTarget.MISSING
         return PathTarget.FILE if stat.S_ISREG(mode) else PathTarget.OTHER
 
     @staticmethod
     def outside(path: str) -> bool:
-        """True when a path by its text alone leaves the root."""
+        """Return True if the text of a path alone leaves the root."""
         plain = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/").replace("\\", "/")
         if _ELSEWHERE.match(path.strip()) or plain.startswith("/"):
             return True
         return os.path.normpath(plain).split("/", 1)[0] == ".."
 
     def suggest(self, path: str) -> str:
-        """A file with a near name, or empty: each part is taken as it is, or as its likeliest neighbour.
-
-        Comparing names is slow, so a root compares ``MAX_COMPARED`` of them at most: the first paths get a suggestion.
-        """
+        """Return an existing file with a similar path, or an empty string."""
         here = self.real
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):
@@ -98,7 +94,6 @@ class Root:
         return get_close_matches(name, names, n=1, cutoff=0.6) if self._compared[0] <= MAX_COMPARED else []
 
     def _names(self, directory: str) -> list[str]:
-        """The entries of a directory, some hundred at most, looked up once; empty when it cannot be read."""
         if directory not in self._entries:
             try:
                 with os.scandir(directory) as entries:
@@ -109,7 +104,7 @@ class Root:
 
 
 def bare(path: str) -> str:
-    """The path without a line number or remark behind it: ``a.py:12``, ``a.py#L3``, ``a.py (Zeile 3)``."""
+    """Return the path without a line number or remark: ``a.py:12``, ``a.py#L3``, ``a.py (Zeile 3)``."""
     return _SUFFIX.sub("", path) if len(path) <= MAX_PATH_CHARS else path
 
 

@@ -1,4 +1,4 @@
-"""Validators by name: ADR-038's three, and users' own from entry points. ``contract/offered.py`` knows the names."""
+"""Validators by name: ADR-038's three, and users' validators from entry points."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _BUILT_IN: Mapping[str, Factory] = {
 
 
 class UnknownValidatorError(ValueError):
-    """A name that no offered validator has; the message lists the names there are and the likely one."""
+    """No validator has this name. The message lists the known names and the most similar one."""
 
     def __init__(self, name: str, offered: Sequence[str]) -> None:
         super().__init__(not_offered(name, offered))
 
 
 class DuplicateValidatorError(ValueError):
-    """The same validator name twice, so that results could not be kept apart."""
+    """Two validators have the same name."""
 
 
 def build_validators(
     names: Sequence[str], *, root: Path, locale: str = DEFAULT_LOCALE
 ) -> tuple[ResponseValidator, ...]:
-    """The validators of these names, in this order. Paths in answers are relative to ``root`` (HELIX_ROOT).
+    """Build the validators of these names, in this order. Paths in answers are relative to ``root`` (HELIX_ROOT).
 
     Raises:
-        UnknownValidatorError: no offered validator has one of the names.
+        UnknownValidatorError: a name is unknown.
         DuplicateValidatorError: a name is there twice.
-        TypeError: an entry point names something that makes no validator.
+        TypeError: an entry point does not make a validator.
     """
     offered = offered_validators()
     for name in names:
@@ -66,7 +66,7 @@ def _build(name: str, root: Path, locale: str) -> ResponseValidator:
 
 
 def unique(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, ...]:
-    """The validators, if no two have the same name. Raises ``DuplicateValidatorError``: two have the same name."""
+    """Return the validators. Raises ``DuplicateValidatorError`` if two have the same name."""
     names = [validator.name for validator in validators]
     for name in names:
         if names.count(name) > 1:
@@ -75,11 +75,7 @@ def unique(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, 
 
 
 def select(validators: Sequence[ResponseValidator], names: Sequence[str] | None) -> tuple[ResponseValidator, ...]:
-    """Those of the validators that are named; all of them for None.
-
-    Raises:
-        UnknownValidatorError: none of the validators has one of the names.
-    """
+    """Return the validators of these names, or all for None. Raises ``UnknownValidatorError`` for an unknown name."""
     if names is None:
         return tuple(validators)
     by_name = {validator.name: validator for validator in validators}

@@ -1,7 +1,6 @@
-"""Services of the machine for rules: run a program in the box, ask a configured model. The host provides both.
+"""Services that the host provides to rules: run a program in the sandbox, ask a configured model.
 
-Enforcement starts no process and opens no connection by itself: ``worker.external`` does, for workers, for the
-command line, and for your own code. docs/policy.md says who may use such rules.
+Enforcement itself starts no process and opens no connection; ``worker.external`` does.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Protocol, Self
 
 
 class CannotRun(Exception):
-    """A program or a model could not judge: it did not start, was ended, or gave no verdict. The message says why."""
+    """A program or a model gave no verdict: it did not start, was stopped, or failed. The message has the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingProgram:
-    """A program that judges.
+    """A program that validates an answer.
 
     Attributes:
-        argv: program and arguments; no shell has a part in it.
-        files: texts by their paths, laid into the folder it runs in. stdin: what it reads.
-        seconds: time for all of it. memory_mb: address space of each of its processes, in MiB.
+        files: texts by path, written into the program's working directory.
+        seconds: time limit for the whole run.
+        memory_mb: address space of each process, in MiB.
     """
 
     argv: Sequence[str]
@@ -35,7 +34,7 @@ class JudgingProgram:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """The end of a program: its exit code, and the last lines of its output, standard error among them."""
+    """The exit code of a program, and the last lines of its output and standard error."""
 
     code: int
     lines: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class ProgramEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The question to a model: its name in the settings, the prompt, and the time limit in seconds."""
+    """A prompt for a configured model, with a time limit in seconds."""
 
     model: str
     prompt: str
@@ -52,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingCost:
-    """The use of models while rules judged: tokens in and out, US dollars."""
+    """Tokens and US dollars that rules spent on models."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -74,24 +73,20 @@ NOTHING_SPENT = JudgingCost()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A model's answer and what it used."""
+    """A model's answer and its cost."""
 
     text: str
     spent: JudgingCost = NOTHING_SPENT
 
 
 class Services(Protocol):
-    """Runs programs and asks models."""
+    """Interface for running programs and asking models."""
 
     def run(self, program: JudgingProgram) -> ProgramEnd:
-        """Run a program and wait for it.
-
-        Raises:
-            CannotRun: there is no box, it did not start, or it went over a limit.
-        """
+        """Run a program and wait for its end. Raises ``CannotRun`` without a sandbox, or beyond a limit."""
 
     def ask(self, question: Question) -> ModelReply:
-        """Ask a model once. Raises ``CannotRun``: the model is not configured, or did not finish in time."""
+        """Ask a model once. Raises ``CannotRun`` if the model is not configured or does not finish in time."""
 
 
 class _Nothing:
@@ -108,17 +103,17 @@ _counting: ContextVar[SpendingCount | None] = ContextVar("counting", default=Non
 
 
 def provide(services: Services) -> None:
-    """Set what the rules of this process run programs and ask models with."""
+    """Set the services that the rules of this process use."""
     _provided[0] = services
 
 
 def services() -> Services:
-    """Return what this process provides; without any, both calls raise ``CannotRun``."""
+    """Return the services of this process. Without any, every call raises ``CannotRun``."""
     return _provided[0]
 
 
 class SpendingCount:
-    """Counts what rules use of models inside ``with``; an outer count counts it too. ``spent`` is the sum so far."""
+    """Context manager that adds up the cost of models in ``spent``. An outer counter includes the inner one."""
 
     def __init__(self) -> None:
         self.spent = NOTHING_SPENT
@@ -136,6 +131,6 @@ class SpendingCount:
 
 
 def spend(spent: JudgingCost) -> None:
-    """Count a use in the innermost count."""
+    """Add a cost to the innermost active counter."""
     if (counting := _counting.get()) is not None:
         counting.spent += spent

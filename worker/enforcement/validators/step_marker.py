@@ -1,4 +1,4 @@
-"""Every answer ends with a step marker (ADR-038 section 2, as repaired by ADR-036; docs/enforcement.md)."""
+"""Validator of the step marker at the end of an answer (ADR-038 section 2, as repaired by ADR-036)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from worker.enforcement.documents.step import infer_step, strip_marker, trailing
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.validators.validator import ResponseValidator
 
-#: Key of the context that tells the re-validation which step the fallback put in: only it may write ``unknown``.
+#: Context key for the step that the fallback wrote: only the fallback may write ``unknown``.
 FALLBACK_STEP = "fallback_step"
 
 
 class StepMarkerValidator(ResponseValidator):
-    """The last marker outside code and quotes names one of the six steps, in any letter case."""
+    """Validator that wants the last marker outside code and quotes to name one of the six steps."""
 
     name = "step_marker"
     bounded: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class StepMarkerValidator(ResponseValidator):
         self.locale = locale
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """MISSING_STEP_MARKER or INVALID_STEP; warnings for several markers and for text after the last."""
+        """Report MISSING_STEP_MARKER or INVALID_STEP; warn about several markers and about text after the last."""
         locale = str(context.get("locale", self.locale))
         found = parse(response).markers
         if not found:
@@ -45,19 +45,19 @@ class StepMarkerValidator(ResponseValidator):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Infer the step and append its marker, or put it in the place of a wrong one; None when a valid one is there.
+        """Infer the step and append its marker, or replace a wrong marker. Return None if the marker is valid.
 
-        With no sign of a step the marker says ``unknown``: an honest gap rather than a ``done`` that nobody wrote.
+        Without any sign of a step, the marker is ``unknown``: better an honest gap than an invented ``done``.
         """
         last = trailing_marker(response)
         if last is not None and last.step:
             return None
         return put_marker(
             response, infer_step(strip_marker(response))
-        )  # the same text when it says ``unknown`` already, and rightly
+        )  # unchanged if the marker already is a justified ``unknown``
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Which step was put in."""
+        """Name the step that the fallback inserted."""
         last = trailing_marker(after)
         if last is None:
             return ()

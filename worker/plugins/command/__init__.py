@@ -1,1 +1,1 @@
-"""The user's own commands as agents, each with a declaration."""
+"""Your own commands as agents, each by a declaration."""

@@ -1,1 +1,1 @@
-"""Shared parts of agents that are installed programs: declaration, HOME and access to the model."""
+"""What agents that are installed programs have in common: their declaration, their HOME, their way to the model."""

@@ -1,4 +1,4 @@
-"""Load declaration files, with a cache for unchanged files."""
+"""The file, read when it has changed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TypeVar
 from worker.files.safe_io import read_changed
 from worker.plugins.programs.declaration import DeclarationError
 
-#: Largest declaration file, in bytes.
+#: Largest file of a declaration, in bytes.
 MAX_BYTES = 256 * 2**10
 T = TypeVar("T")
 
 
 def load(path: Path, read: Callable[[str, str], T]) -> T:
-    """Parse a declaration file with ``read``, which gets text and name; unchanged files are cached.
+    """What a file declares, by ``read``, which gets its text and name. One that has not changed is not read again.
 
     Raises:
-        DeclarationError: the file is unreadable or invalid.
+        DeclarationError: it cannot be read, or is wrong.
     """
     return read_changed(path, read, MAX_BYTES, DeclarationError)

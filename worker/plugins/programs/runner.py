@@ -1,4 +1,4 @@
-"""Base of runners whose agent is an installed program: prepare, start, read and judge a run, and keep its session."""
+"""Base of the runners whose agent is an installed program: made ready, started, read, judged, its session kept."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from worker.runners.tool_rules.agent_tools import agent_of, unheld
 from worker.runners.transcript import Transcript, judge
 from worker.runners.witnessed import ObservedCalls, weigh
 
-#: Placeholder of the key, which the model proxy adds.
+#: In the place of the key, which stays outside: the door sets it.
 PLACEHOLDER = "in-the-box"
 
 
 class Heard(Protocol):
-    """Reader of an agent's output and final report."""
+    """The reader of one agent's output, and of what it says about its own end."""
 
     @property
     def text(self) -> str:
@@ -51,45 +51,41 @@ class Heard(Protocol):
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """The reported usage, as in ``RunResult.usage``."""
+        """What it has used, as ``RunResult.usage`` has it."""
         ...
 
     @property
     def session(self) -> str:
-        """The agent's own name of its session; empty without one."""
+        """The agent's own name of its session; empty when it named none."""
         ...
 
     @property
     def journal(self) -> Journal | None:
-        """The agent's tool calls; None if it reports none."""
+        """The tools that it used; None of an agent that reports none."""
         ...
 
     @property
     def finished(self) -> bool:
-        """True once the agent has reported its end; if it then hangs, it may be killed."""
+        """Whether it has said its end, so that it may be ended where it does not exit."""
         ...
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """The agent's facts about itself for the evidence, JSON-ready."""
+        """What it says about itself, for the evidence; JSON-ready."""
         ...
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line of output.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Read one line of its output. Raises ``AnswerTooLong``."""
         ...
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict from the agent's own evidence. May read its folder."""
+        """The verdict by the agent's own evidence alone. May look at its folder."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run to prepare or to read."""
+    """One run that is to be made ready, or read."""
 
     order: Order
     settings: Settings
@@ -101,7 +97,7 @@ class Run:
 
     @property
     def prompt(self) -> str:
-        """The prompt: instructions (if the agent reads no file with them), the question, a person's decision."""
+        """What it is to be asked: without a file for them the session's instructions first, a person's answer last."""
         order = self.order
         asked = prompt_for(
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
@@ -112,19 +108,19 @@ class Run:
 
     @property
     def instructions(self) -> str:
-        """The session's CLAUDE.md; empty without one."""
+        """The session's CLAUDE.md; empty when there is none."""
         return instructions_of(self.order)
 
     @property
     def images(self) -> list[Path]:
-        """The images named in the user's message, as files of the session."""
+        """The images that the user's message names, as files of the session."""
         asked = self.order.messages[-1].get("content", "") if self.order.messages else self.order.prompt
         paths = [self.order.workdir / "input" / name for name in images_named(asked)]
         return [path for path in paths if path.is_file()]
 
     @property
     def values(self) -> dict[str, str]:
-        """The values of a declaration's placeholders."""
+        """The values of the names in its declaration."""
         return {
             "model": self.model,
             "url": DOOR,
@@ -138,34 +134,30 @@ class Run:
 
 
 class ProgramRunner(ProcessRunner):
-    """Base of runners of programs; subclasses choose the program, its command and its reader."""
+    """Base of runners of programs. A subclass says which program a run is, how it is started, and how it is read."""
 
     name = ""
-    #: True if a model chooses the agent's actions: use a sandbox wherever the machine can make one.
+    #: Whether it is put into a box wherever one can be made: it does what a model says.
     wanted = True
-    #: True if the agent can be limited to reading.
+    #: Whether it can be kept from writing and running anything.
     can_only_read = True
-    #: True if the agent's tool calls obey the policy's ``tools``; other agents run no turns with such rules.
+    #: Whether it holds its agent's tool calls to the policy's ``tools``; one that cannot runs no turn that has some.
     holds_tools = False
-    #: True if a complete run needs at least one model call seen by the model proxy.
+    #: Whether an end of it counts only where a model call of it was seen at the door.
     needs_witness = True
-    #: True if each failed call leaves a gap in the answer; in an agent's loop with tools, helpers may fail.
+    #: Whether a call that failed leaves a gap in its answer; in the loop of an agent with tools, helpers may fail.
     needs_every_call = False
 
     def model(self, option: str) -> str:
-        """Return the model requested from the service, the part after the agent's name."""
+        """The model that its service is asked for: it follows the agent's name."""
         return option.partition(":")[2]
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the option's program.
-
-        Raises:
-            DeclarationError: the declaration is invalid.
-        """
+        """The program of a model with this option. Raises ``DeclarationError``: its declaration cannot be used."""
         raise NotImplementedError
 
     def problem(self, option: str, settings: Settings) -> str:
-        """Return why the settings make every run of this model fail; empty if they do not."""
+        """Say why no run of a model can ever pass, by its settings alone; empty when one may."""
         try:
             program = self.program(option, settings)
         except DeclarationError as error:
@@ -177,7 +169,7 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def missing(self, option: str, settings: Settings) -> str:
-        """Return which program this machine lacks; empty if it is installed."""
+        """Say why this machine cannot run it: its program is not there; empty when it is."""
         try:
             find(self.program(option, settings), settings)
         except (DeclarationError, SettingsError) as error:
@@ -185,41 +177,41 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def certified(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the program's path and its certified version."""
+        """Return the path of the program, and the version that was certified."""
         program = self.program(option, settings)
         return find(program, settings), program.version
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the model's name in its service's list; empty if our proxy does not serve a list."""
+        """Return the model that its service is asked for, where that is asked through our door and lists models."""
         program = self.program(option, settings)
         return self.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
 
     def hear(self, run: Run) -> Heard:
-        """Return a reader for the run's output."""
+        """Return the reader of its output."""
         raise NotImplementedError
 
     def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
-        """Return the answer in the agent's output."""
+        """Return the answer that it gave as its output."""
         return heard.text
 
     def interruption(self, run: Run, heard: Heard) -> Interruption | None:
-        """Return what the turn waits for after a run that ended with a question."""
+        """What its turn is to wait for, of a run that ended with a question."""
         return None
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the program's arguments."""
+        """Return the command line behind the program."""
         return [filled(text, run.values) for text in run.program.arguments]
 
     def stdin(self, run: Run) -> bytes:
-        """Return the program's standard input."""
+        """Return what it reads from standard input."""
         return run.prompt.encode()
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command, and its mounts besides the program."""
+        """Return the command, and what it needs in a box besides its program."""
         return [run.path, *self.arguments(run)], ()
 
     def prepare(self, order: Order) -> Play | RunResult:
-        """Prepare a run; an invalid declaration or a missing program or address is a configuration error."""
+        """Make a run ready; a bad declaration or a missing program or address is a configuration error."""
         run = self._run(order)
         if isinstance(run, RunResult):
             return run
@@ -237,7 +229,7 @@ class ProgramRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> RunReader | RunResult:
-        """Return a reader for an earlier run's recording."""
+        """Return how a run that was prepared before is read."""
         run = self._run(order)
         return run if isinstance(run, RunResult) else self._reading(run)
 
@@ -298,8 +290,9 @@ class ProgramRunner(ProcessRunner):
         return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
     def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
+        """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
         order, evidence = run.order, {**ending.evidence, **heard.said}
-        if ending.finished:  # the exit code is from our kill
+        if ending.finished:  # the exit code is ours
             ending = replace(ending, exit=replace(ending.exit, code=0))
         written = written_files(order.directory).get(RESPONSE, "").strip()
         text = written or self.answer(run, heard, ending.witnessed)
@@ -329,11 +322,7 @@ class ProgramRunner(ProcessRunner):
 
 
 def find(program: AgentProgram, settings: Settings) -> str:
-    """Return the path of a program.
-
-    Raises:
-        SettingsError: the program is not installed.
-    """
+    """The path of a program. Raises ``SettingsError``: there is none."""
     name = settings.agent_path or program.program
     found = shutil.which(str(Path(name).expanduser()))
     if found is None:
@@ -342,7 +331,7 @@ def find(program: AgentProgram, settings: Settings) -> str:
 
 
 def outbound(run: Run) -> Outbound:
-    """Return what the agent may reach: its model through our proxy, and the configured hosts."""
+    """Return what it may reach: its model through our door, which has the key, and the hosts of the installation."""
     settings = run.settings
     upstream = None
     if run.program.asks_here:
@@ -359,7 +348,7 @@ def outbound(run: Run) -> Outbound:
 
 
 def binds(run: Run) -> list[Bind]:
-    """Return the mounts of the agent's sandbox; later mounts cover earlier ones."""
+    """Return what it sees in a box besides the system and the delivery's folder; the later of two counts."""
     order, settings = run.order, run.settings
     found = [Bind(path) for path in _parts(Path(run.path))]
     if not order.read_only:
@@ -370,7 +359,7 @@ def binds(run: Run) -> list[Bind]:
 
 
 def _parts(program: Path) -> list[Path]:
-    """Return a program's files: link and target, an npm package's ``node_modules``, a script's interpreter."""
+    """A program's files: itself, what it links to, of an npm package its ``node_modules``, of a script what runs it."""
     real = program.resolve()
     found = [program, real]
     if "node_modules" in real.parts:
@@ -389,7 +378,7 @@ def _parts(program: Path) -> list[Path]:
 
 
 class ChildLines(Transcript):
-    """Reads the JSON lines of our agent processes."""
+    """Reads the JSON lines of a run."""
 
     @property
     def session(self) -> str:
@@ -398,14 +387,14 @@ class ChildLines(Transcript):
 
     @property
     def finished(self) -> bool:
-        """Return whether the agent gave its result."""
+        """Return whether it gave its result."""
         return self.result
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """The agent's facts about itself."""
+        """What it says about itself."""
         return self.evidence
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict from the agent's own events."""
+        """The verdict by what it said."""
         return judge(self, ending.exit.code, evidence)

@@ -1,4 +1,4 @@
-"""Locate the Claude CLI. Imports little, because ``turns worker`` uses this module before it starts."""
+"""The path of the Claude CLI. Imports nothing that costs: `turns worker` asks before it starts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from api_client.contract.settings import Settings
 
 
 def find_program(settings: Settings) -> str:
-    """Return the path of the CLI.
-
-    Raises:
-        SettingsError: the CLI is not installed.
-    """
+    """The path of the CLI. Raises ``SettingsError``: there is none."""
     found = shutil.which(str(Path(settings.claude_path).expanduser()))
     if found is None:
         raise SettingsError([f"HELIX_CLAUDE_PATH={settings.claude_path!r}: no such program; see docs/claude-cli.md"])
@@ -22,7 +18,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """Return one line for each missing CLI program, with the models that need it; empty if all exist."""
+    """Return the missing parts for the models that run the CLI, a line each; empty where it is there."""
     models: dict[str, list[str]] = {}
     for model, runner in settings.models.items():
         try:

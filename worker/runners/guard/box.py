@@ -1,7 +1,7 @@
-"""Build the bubblewrap command that runs an agent in a sandbox (docs/security.md).
+"""A box around a whole agent: bubblewrap, when the machine has it (docs/security.md).
 
-A sandbox holds a read-only system, a private ``/tmp``, ``/proc`` and ``/dev``, and the paths that the run names. Its
-network is empty except for the model proxy (``forwarder``).
+Inside are a read-only system, a ``/tmp``, its own ``/proc`` and ``/dev``, no other process, and of all the rest only
+what the run names. Its network is its own too, with nobody else in it: what leads out is a door (``forwarder``).
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from typing import Literal
 
 from worker.runners.guard.seccomp import filter_path
 
-#: Port on the sandbox's loopback interface where an agent finds its model proxy.
+#: The port on the box's own loopback at which a run finds its door.
 PORT = 47_623
-#: Base address of the model service inside a sandbox. ``launch`` replaces it for agents that share the network.
+#: The same as the base address of a service. A run without its own network gets another one in its place (``launch``).
 DOOR = f"http://127.0.0.1:{PORT}"
+#: The first program in a box.
 _INSIDE = Path(__file__).with_name("inside.py")
 
-#: Visible folders of the machine: no homes, no ``/run`` with its sockets, no ``/var``.
+#: What of the machine is inside. Not there: homes, ``/run`` with its sockets, ``/var``, ``/srv``, other disks.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _RESOLVER = Path("/etc/resolv.conf")
-#: Options for a private user namespace, strongest first; some kernels, containers and versions of bubblewrap refuse
-#: them.
+#: Where the agent has its own users and can make no others: its keyring is nobody else's, no capability is left. The
+#: strongest first; bubblewrap has the second option since 0.8, and some kernels and containers refuse both.
 _OWN_USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",))
-#: Shell wrapper that opens the seccomp filter on descriptor 3 for bubblewrap.
+#: Gives bubblewrap the filter, which it takes as an open file.
 _WITH_FILTER = ("/bin/sh", "-c", 'filter=$1 && shift && exec "$@" 3<"$filter"', "sh")
-#: Time limit for a trial run of bubblewrap, in seconds.
+#: A box that cannot be made says so within this time, in seconds.
 _PATIENCE = 10
+#: Commands that have worked.
 _proven: set[tuple[str, ...]] = set()
 
 
 class BoxError(Exception):
-    """A required sandbox cannot be made; the message gives the reason."""
+    """A box is required and cannot be made; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A file or folder mounted in the sandbox at its own path; later mounts cover earlier ones."""
+    """A file or folder that is in the box at its own path. Where one is in another, the later one counts."""
 
     path: Path
     writable: bool = False
@@ -53,20 +55,16 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The isolation of an agent: the sandbox program, and ``cut`` if it has a separate network."""
+    """In what an agent runs; ``cut``: in its own network."""
 
     kind: Literal["bubblewrap", "none"] = "none"
     cut: bool = False
 
 
 def level(mode: str, *, wanted: bool) -> Level:
-    """Choose the isolation of an agent by ``HELIX_BOX``: off, auto or required.
+    """In what an agent runs; ``mode`` is ``HELIX_BOX``: off, auto (where it is ``wanted`` and works) or required.
 
-    In mode auto, an agent gets a sandbox if it is ``wanted`` (its model chooses its actions) and the machine can make
-    one.
-
-    Raises:
-        BoxError: a sandbox is required but cannot be made here.
+    An agent that does what a model says wants one. Raises ``BoxError``: it is required and cannot be made.
     """
     if mode == "off" or (mode == "auto" and not wanted):
         return Level()
@@ -77,27 +75,27 @@ def level(mode: str, *, wanted: bool) -> Level:
 
 
 def is_used(mode: str) -> bool:
-    """Return whether agents controlled by a model run in a sandbox under this ``HELIX_BOX`` mode."""
+    """Return whether an agent that does what a model says runs in a sandbox; ``mode`` as for ``level``."""
     try:
         return level(mode, wanted=True).kind != "none"
     except BoxError:
-        return False  # no agent starts at all
+        return False  # it is not started at all
 
 
 def obstacle() -> str:
-    """Return why this machine cannot make a sandbox, or an empty text; a success is cached."""
+    """Say why no box can be made here; empty when one can. Tried with a real one, and found to work for good."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
     return _problem_of(boxed(["true"], Path("/usr"), (), cut=False), "a box")
 
 
 def network_obstacle() -> str:
-    """Return why a sandbox cannot have a separate network on this machine, or an empty text."""
+    """Return why a box cannot have a separate network here, so it shares the machine's; empty when it can have one."""
     return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 
 def weakness() -> str:
-    """Describe the protections that a sandbox lacks on this machine; empty if it has all."""
+    """Return what the sandbox lacks on this machine; empty when it has all."""
     lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
     program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
     if (options := own_users(program)) != best:
@@ -108,7 +106,7 @@ def weakness() -> str:
 
 
 def own_users(program: str) -> tuple[str, ...]:
-    """Return the options for the strongest user namespace this machine can make, or an empty tuple."""
+    """Return the options for the strongest user namespace that can be made here; none where none can."""
     known = (options for options in _OWN_USERS if _knows(program, options))
     return next((options for options in known if not _problem_of(_trial(program, options), "it")), ())
 
@@ -122,6 +120,7 @@ def _trial(program: str, options: Iterable[str]) -> list[str]:
 
 
 def _problem_of(command: list[str], what: str) -> str:
+    """Return why this command does not work; empty when it does."""
     if (key := tuple(command)) in _proven:
         return ""
     try:
@@ -144,13 +143,13 @@ def boxed(
     tmp_mb: int = 0,
     hidden: Iterable[Path] = (),
 ) -> list[str]:
-    """Build the command that runs ``argv`` in a sandbox with ``cwd`` as working directory.
+    """The command that runs ``argv`` in a box, in ``cwd``.
 
-    Later ``binds`` cover earlier ones. ``cut`` gives a separate network. ``tmp_mb`` limits ``/tmp`` and ``/dev/shm``,
-    in MiB; 0 means half of the memory. Paths in ``hidden`` are masked.
+    Of two ``binds`` that overlap the later counts. ``cut``: in its own network. ``tmp_mb`` is the size of its ``/tmp``
+    and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each. Of ``hidden`` nothing is inside.
     """
-    # No --new-session: the guard has already made one and signals its process group.
-    program = shutil.which("bwrap") or "bwrap"  # searched on the worker's PATH, not the agent's
+    # Without --new-session: the guard has made one, and signals its group.
+    program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
     rules = filter_path()
     command = [*_WITH_FILTER, rules, program, "--seccomp", "3"] if rules else [program]
     command += [*own_users(program), "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
@@ -163,7 +162,7 @@ def boxed(
         command += _hiding(closed)
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
-    # bubblewrap before 0.7 cannot limit a tmpfs; ``footprint`` still watches its size.
+    # Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched.
     size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows(program, ["--size"]) else []
     command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
     for name in _hidden_in_proc():
@@ -172,7 +171,7 @@ def boxed(
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
     for path in hidden:
         command += _hiding(path)
-    # Root could write kernel settings in /proc/sys even without capabilities.
+    # Root could write the kernel's settings in /proc/sys, also without any capability.
     command += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", str(cwd), "--", *argv]
 
@@ -183,6 +182,7 @@ def _hiding(path: Path) -> list[str]:
 
 @functools.cache
 def _help_of(program: str) -> str:
+    """Return what a bubblewrap says about its options; empty where it does not run."""
     try:
         done = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
@@ -191,32 +191,37 @@ def _help_of(program: str) -> str:
 
 
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
-    """Build the command that starts ``argv`` inside a sandbox through ``inside.py``.
+    """The command that starts ``argv`` inside a box, behind its first program; ``FIRST`` are its binds.
 
-    ``door`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
-    ``FIRST``.
+    ``door`` is the socket that leads out. ``processes``: how many its user may have there; 0 for any number.
     """
     first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PORT), str(processes)]
     return [*first, *argv]
 
 
 def own_numbers(made: Level) -> frozenset[int]:
-    """Return the process ids, inside a sandbox, of bubblewrap, the agent and the listener of ``inside.py``."""
+    """The process numbers that a box's own programs have in it, which nobody else gets while they live.
+
+    bubblewrap's first process, the agent, and what listens for it, whose parent has ended.
+    """
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
-#: Mounts that ``inside.py`` needs.
+#: What the first program in a box needs there.
 FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
 
 
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
-    """Insert ``own`` into a list of mounts, after the mounts that contain ``own`` and before the rest."""
+    """``own`` among other binds: behind those it is in, which would hide it, and before those that are in it.
+
+    The folder of such an agent may be in its project, which agents may otherwise only read.
+    """
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 
 
 def _closed(folder: Path) -> Iterator[Path]:
-    """Yield the paths below a folder that are not world-readable; a worker running as root could read them."""
+    """Yield what not everybody may read below a folder, such as ``/etc/shadow``: a worker that is root could."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -237,10 +242,11 @@ def _closed(folder: Path) -> Iterator[Path]:
 
 @functools.cache
 def _hidden_in_proc() -> list[str]:
+    """Return what of the kernel's files is not for everybody, and those that name the keys of the worker's user."""
     files = [entry for entry in os.scandir("/proc") if entry.is_file(follow_symlinks=False)]
     return [e.path for e in files if e.name in {"keys", "key-users"} or not e.stat().st_mode & stat.S_IROTH]
 
 
 def failed(stderr: str) -> str:
-    """Return bubblewrap's own error from standard error; empty if the sandbox was made."""
+    """Return what bubblewrap itself said; empty when it made the box."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

@@ -1,7 +1,8 @@
-"""Client of the model proxy process (``forwarder``).
+"""The doors of this worker process, as it sees them: a separate process serves them (``forwarder``).
 
-A separate process serves model calls even while this worker is frozen. A dead process is replaced, but its proxies are
-not: their agents are cut off, and the end of their calls stays unknown.
+So a model call goes on while this worker is frozen, as its agent does, and what passes by costs this process nothing.
+Requests go to that process one at a time, by a socket that nobody else has. One that died is replaced; its doors are
+not: their agents reach nothing more, and nobody knows how their calls ended.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from worker.runners.witnessed import Call, CallEnd, ObservedCalls
 
 log = structlog.get_logger(__name__)
 
-#: Time limits for a request, and for the process to exit before it is killed, in seconds.
+#: So long may a request take, and then the process to end, in seconds; one that takes longer is killed.
 _PATIENCE, _TO_END = 30.0, 2.0
-#: Environment variables passed to the process.
+#: What of the environment that process has: where certificates, names and temporary files are.
 _ENVIRONMENT = ("PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS")
 _UNKNOWN = Call(api="messages", end=CallEnd.UNKNOWN, word="the door is gone")
 
 
 class Doors:
-    """Connection to the model proxy process. Thread-safe."""
+    """The process that serves the doors, while it lives. Used by many threads at once."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -55,11 +56,7 @@ class Doors:
         self._connection = ours
 
     def ask(self, name: str, *given: Any) -> Any:
-        """Send a request to the proxy process and return its answer.
-
-        Raises:
-            OSError: the request failed, or the process is gone.
-        """
+        """The answer to a request. Raises ``OSError``: it cannot be carried out, or the process is gone."""
         with self._lock:
             if self.gone:
                 raise ConnectionError("the doors' process has ended")
@@ -77,7 +74,7 @@ class Doors:
         return answer
 
     def close(self) -> None:
-        """End the process and all its proxies."""
+        """End it, and all doors with it."""
         with self._lock:
             self._end()
 
@@ -92,7 +89,7 @@ class Doors:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The model proxy of one run, with its address: a socket path or a URL."""
+    """The door of one run: its address, a path or a URL, and what it saw."""
 
     address: str
     _doors: Doors
@@ -100,21 +97,17 @@ class Door:
     _calls: Path | None
 
     def count(self) -> int:
-        """Return how many calls have begun, as ``Record.count`` does.
-
-        Raises:
-            OSError: the proxy is gone.
-        """
+        """As ``Record.count``. Raises ``OSError``: the door is gone."""
         return int(self._doors.ask("count", self._number))
 
     def failures(self) -> int:
-        """Return how many of the latest calls failed in a row; 0 if the proxy is gone."""
+        """Return how many of the last calls ended badly, one after the other; 0 where the door is gone."""
         with contextlib.suppress(OSError):
             return int(self._doors.ask("failures", self._number))
         return 0
 
     def seen(self, since: int = 0) -> ObservedCalls:
-        """Return the calls after the first ``since``; read from the call log if the proxy is gone."""
+        """The calls that began after the first ``since``. Where the door is gone, nobody knows how they ended."""
         try:
             found = self._doors.ask("seen", self._number, since)
         except OSError:
@@ -125,24 +118,26 @@ class Door:
 
 @contextlib.contextmanager
 def door(outbound: Outbound, calls: Path | None, *, boxed: bool) -> Iterator[Door]:
-    """Open the model proxy of one run, and close it with all its connections afterwards.
+    """A door for one run. It and all its connections go afterwards.
 
-    ``calls`` is the file of the call log. ``boxed`` gives a unix socket; otherwise the address is a secret loopback
-    URL.
+    Args:
+        outbound: where it leads.
+        calls: the file of its model calls, for who adopts the run; None for none.
+        boxed: its address is the path of a socket; else a URL that nobody else knows, which leads to the service alone.
 
     Raises:
-        OSError: the proxy cannot be opened.
+        OSError: it cannot be made.
     """
     try:
         doors = _shared()
         number, address = doors.ask("open", outbound, calls, boxed)
-    except ConnectionError:  # the process has just died
+    except ConnectionError:  # it has just died
         doors = _shared()
         number, address = doors.ask("open", outbound, calls, boxed)
     try:
         yield Door(address, doors, number, calls)
     finally:
-        with contextlib.suppress(OSError):  # the run's result must not be lost because of this
+        with contextlib.suppress(OSError):  # the run's result is not lost for it
             doors.ask("close", number)
 
 
@@ -151,6 +146,7 @@ _current: list[Doors] = []
 
 
 def _shared() -> Doors:
+    """The doors of this process; their process is started when one is first needed."""
     with _lock:
         if not _current or _current[0].gone or _current[0].owner != os.getpid():
             _current[:] = [Doors()]

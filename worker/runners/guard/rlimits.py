@@ -1,6 +1,7 @@
-"""Run a program under limits: ``python -S -P -m worker.runners.guard.rlimits MEMORY_MB PROGRAM ARGUMENT...``.
+"""Start a program under limits: ``python -S -P -m worker.runners.guard.rlimits MEMORY_MB PROGRAM ARGUMENT...``.
 
-Joins standard error to standard output. Imports only the standard library.
+It becomes the program, with standard error joined to standard output, so that both stay in order. Standard library
+only. Run by gates as a child of the guard, which sees to time, session and process tree.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ import os
 import resource
 import sys
 
-#: Exit code of a program that cannot be started, as in shells.
+#: Exit code when the program cannot be started, as shells have it.
 CANNOT_RUN = 127
-#: Largest file the program may write, in bytes.
+#: Largest file a program may write, in bytes.
 _MAX_FILE = 2**30
 
 
 def main() -> int:
-    """Set the limits and execute the program; return only if that fails."""
+    """Set the limits and become the program; returns only when that fails."""
     os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
     memory = int(sys.argv[1]) * 2**20
     for kind, amount in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, _MAX_FILE), (resource.RLIMIT_CORE, 0)):
         if amount or kind == resource.RLIMIT_CORE:
             _limit(kind, amount)
-    # The program must not import the worker's packages.
+    # The program does not search our packages: its own come first.
     os.environ.pop("PYTHONPATH", None)
     try:
         os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - this is what it is for
@@ -33,6 +34,7 @@ def main() -> int:
 
 
 def _limit(kind: int, amount: int) -> None:
+    """Lower one limit; a lower one stays."""
     _, hard = resource.getrlimit(kind)
     if hard == resource.RLIM_INFINITY or amount < hard:
         with contextlib.suppress(ValueError, OSError):

@@ -1,1 +1,1 @@
-"""An agent that asks an OpenAI-compatible service over HTTP."""
+"""An OpenAI-compatible HTTP server as an agent."""

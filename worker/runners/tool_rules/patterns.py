@@ -1,15 +1,15 @@
-"""Match texts with unknown parts against patterns, in which only ``*`` is special."""
+"""Match texts against patterns, where parts of a text may be unknown. In a pattern only ``*`` is special."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-#: Placeholders in a text: for any text, and for the result of a glob (``*``, ``?``, ``[...]``).
+#: Stand-ins in a text: for any text at all, and for what file names (``*``, ``?``, ``[...]``) put there.
 ANY, GLOB = "\0", "\1"
 
 
 class Fit(IntEnum):
-    """How certain a match is."""
+    """How sure it is that something fits."""
 
     NO = 0
     MAY = 1
@@ -17,7 +17,7 @@ class Fit(IntEnum):
 
 
 def fit(pattern: str, text: str) -> Fit:
-    """Match a text against a pattern; unknown parts of the text make the result uncertain."""
+    """Return whether a text fits a pattern, or may, depending on its unknown parts."""
     if ANY in text or GLOB in text:
         return Fit.MAY if _can_fit(pattern, text) else Fit.NO
     first, *rest = pattern.split("*")
@@ -33,14 +33,14 @@ def fit(pattern: str, text: str) -> Fit:
 
 
 def _can_fit(pattern: str, text: str) -> bool:
-    """Return whether some value of a text's unknown parts matches the pattern."""
+    """Return whether some filling of a text's unknown parts fits; ``at`` is every place of the pattern reached."""
     end = len(pattern)
     at, before = _skipped(pattern, {0}), ""
     for letter in text:
         if letter == ANY:
             at = set(range(min(at), end + 1))
         elif letter == GLOB:
-            # Assume that no file name starts with a hyphen, so a glob is never an option.
+            # No option: a file's name that begins with a hyphen is not thought of.
             stuck = {place for place in at if before in {"", " "} and pattern.startswith("-", place)}
             at = stuck | (set(range(min(at - stuck), end + 1)) if at - stuck else set())
         else:
@@ -53,7 +53,7 @@ def _can_fit(pattern: str, text: str) -> bool:
 
 
 def _skipped(pattern: str, at: set[int]) -> set[int]:
-    """Add the positions after stars, because a star may match nothing."""
+    """Add the places behind stars, which may stand for nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1
