@@ -1,4 +1,4 @@
-"""Actions of operators: cancel, replay, drop one turn or all that a filter names. Each leaves an audit line."""
+"""Actions of operators: cancel, replay, drop one turn or all that a filter names. Each is a recorded order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Change:
     prompt: str = ""
 
     def __str__(self) -> str:
-        """The change as one reads it in the audit log: without the message."""
+        """The change in words, as the record of an order has it: without the message."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
@@ -64,14 +64,14 @@ async def act(
     detail: str = "",
     change: Change = _SAME,
 ) -> Done:
-    """Write the audit line, then act. Twice makes no difference to the turn.
+    """Record the order, then carry it out. Twice makes no difference to the turn.
 
     Raises ``TurnNotFound``: no such turn, or not this owner's: nothing was written. ``NotFinished``: a replay of a turn
     that goes on, a drop of a turn that is not a dead letter. ``BadRequest``: a replay that can never work.
     """
     before = await client.reader.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))
-    async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
+    async with client.orders.place(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
         if action == "cancel":
             after = await client.canceller.cancel(turn_id, owner=owner)
             if before.state is TurnState.FINISHED:
@@ -89,9 +89,9 @@ async def act(
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Write the audit line with a worker's whole name, which is returned, and order it. Raises as ``Workers.order``."""
+    """Record the order with a worker's whole name, which is returned, and give it. Raises as ``Workers.order``."""
     whole = await client.workers.find(name)
-    async with client.audit.noted(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))):
+    async with client.orders.place(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))):
         return await client.workers.order(whole, order)
 
 

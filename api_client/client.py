@@ -13,6 +13,7 @@ from api_client.broker.announcer import Announcer
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
 from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState, replay_id
@@ -67,11 +68,12 @@ class TurnsClient:
         self.submitter = Submitter(self.store, self._announcer, self.canceller, self._admissions())
         self.phases = Phases(self.store, self.submitter)
         self.audit = Audit(self.store)
-        self.inbox = Inbox(self.store, self.reader, self._announcer, self.audit)
+        self.orders: Orders = self.audit
+        self.inbox = Inbox(self.store, self.reader, self._announcer, self.orders)
         self.dead_letters = DeadLetters(self.store, self.reader)
         self.lists = TurnLists(self.store)
-        self.pauses = Pauses(self.store, self.audit)
-        self.notices = Notices(self.store, self.audit)
+        self.pauses = Pauses(self.store, self.orders)
+        self.notices = Notices(self.store, self.orders)
         self.prober = Prober(self.store, self._announcer)
         self.sessions = Sessions(self.store)
         self.workers = Workers(self.store, self.prober, self.spending)

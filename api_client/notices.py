@@ -15,8 +15,8 @@ from typing import Any
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
 from api_client.contract.notices import LUA, REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
+from api_client.contract.orders import Orders
 from api_client.store import Store
-from api_client.store.audit import Audit
 from api_client.store.commands import REMOVE_OWN
 
 #: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
@@ -40,9 +40,9 @@ class NoticeCounts:
 class Notices:
     """The outbox of notices. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, store: Store, audit: Audit) -> None:
+    def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
-        self._audit = audit
+        self._orders = orders
         self._keys = Keys(store.namespace)
         self._put = store.redis.register_script(LUA.read_text())
         self._renew = store.redis.register_script(_RENEW)
@@ -127,7 +127,7 @@ class Notices:
             pipe.hset(self._keys.notices, entry.notice_id, fresh.stored())
             pipe.zrem(self._keys.notices_dead, entry.notice_id)
             pipe.zadd(self._keys.notices_due, {entry.notice_id: int(now * 1000)})
-        async with self._audit.noted("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
+        async with self._orders.place("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
             await self._store.ask(pipe.execute())
         return [entry.notice_id for entry in entries]
 
@@ -138,7 +138,7 @@ class Notices:
         for entry in entries:
             pipe.zrem(self._keys.notices_dead, entry.notice_id)
             pipe.hdel(self._keys.notices, entry.notice_id)
-        async with self._audit.noted("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
+        async with self._orders.place("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
             await self._store.ask(pipe.execute())
         return [entry.notice_id for entry in entries]
 

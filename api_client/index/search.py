@@ -72,7 +72,7 @@ class Search:
         return self == Search(sort=self.sort)
 
     def __str__(self) -> str:
-        """The search as one reads it in the audit log."""
+        """The search in words, as the record of an order has it."""
         filters = {
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.errors import BadRequest
+from api_client.contract.orders import Orders
 from api_client.pauses.pause import (
     _LONGEST_REASON,
     _LONGEST_SECONDS,
@@ -20,7 +21,6 @@ from api_client.pauses.pause import (
     read_pauses,
 )
 from api_client.store import Store
-from api_client.store.audit import Audit
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -31,9 +31,9 @@ _CHANGE = Path(__file__).with_name("change.lua")
 class Pauses:
     """The pauses of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, store: Store, audit: Audit) -> None:
+    def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
-        self._audit = audit
+        self._orders = orders
         self._change = store.redis.register_script(_CHANGE.read_text())
 
     async def pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
@@ -49,7 +49,7 @@ class Pauses:
             raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
         if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
             raise BadRequest("until must be in the future, and within a year", param="until")
-        async with self._audit.noted("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}"):
+        async with self._orders.place("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}"):
             await self._write({pause.field: pause.stored()})
         log.info("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
         return pause
@@ -66,7 +66,7 @@ class Pauses:
         ends = [Pause(what=each, name=name) for each in ((what, BREAKER, "errors") if what == "model" else (what,))]
         if what == "model":
             ends.append(Pause(what=LIMIT, name=self._store.settings.upstream_of(name)))
-        async with self._audit.noted("resume", by=by, detail=f"{what} {name}".rstrip()) as order:
+        async with self._orders.place("resume", by=by, detail=f"{what} {name}".rstrip()) as order:
             ended = await self._write({each.field: "" for each in ends})
             order.refused = "" if ended else "it was not paused"
         if ended:

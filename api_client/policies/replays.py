@@ -19,7 +19,7 @@ class PolicyReplay:
 
     Attributes:
         replay_id: names it on the page.
-        at: when, in seconds since the epoch. by: who asked, as in the audit log.
+        at: when, in seconds since the epoch. by: who asked, as orders are recorded.
         file: the policy file's name. policy: its hash.
         since_seconds: how far back it looked. model: of this model alone, or empty.
         found: the comparison (``Comparison.to_dict``).

@@ -13,10 +13,9 @@ from typing import Any
 
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.keys import Keys
+from api_client.contract.orders import Orders, PlacedOrder
 from api_client.store import Store
 
-#: Who answers by the signed link of a chat: nobody knows which person that was.
-HOLDER = "anyone who has the link"
 #: Lines one question reads at most.
 _MOST = 10_000
 #: This many turns of a bulk action are named.
@@ -43,13 +42,6 @@ class AuditLine:
     turn_id: str = ""
     bulk: str = ""
     detail: str = ""
-    refused: str = ""
-
-
-@dataclass(slots=True)
-class NotedOrder:
-    """An order at work; ``refused``: why it was not done, where nothing raises. Empty: it was."""
-
     refused: str = ""
 
 
@@ -80,12 +72,7 @@ def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
     return list(groups.values())
 
 
-def by_key(owner: str) -> str:
-    """Return who acts through the API: the beginning of the owner's hash, never a name or a key."""
-    return f"key:{owner[:12]}"
-
-
-class Audit:
+class Audit(Orders):
     """Writes and reads the audit log. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
@@ -93,16 +80,16 @@ class Audit:
         self._key = Keys(store.namespace).audit
         self._keep = store.settings.audit_seconds
 
-    async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
+    async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
         """Write a line, and let those go that are older than ``audit_seconds``; returns the line's id."""
         return await self._write({"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]})
 
     @asynccontextmanager
-    async def noted(
+    async def place(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
-    ) -> AsyncIterator[NotedOrder]:
+    ) -> AsyncIterator[PlacedOrder]:
         """Write a line before an action. If that raises, or its order is marked, the line says why it was not done."""
-        line, order = await self.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), NotedOrder()
+        line, order = await self.record(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order
         except Exception as error:

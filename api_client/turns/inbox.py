@@ -10,11 +10,11 @@ from api_client.broker.announcer import Announcer
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import BadRequest, NotSuspended, TurnNotFound
 from api_client.contract.interruption import Answerer
+from api_client.contract.orders import LINK_HOLDER, Orders
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnState
 from api_client.interruptions.registry import question_kind
 from api_client.store import Store
-from api_client.store.audit import HOLDER, Audit
 from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
@@ -27,8 +27,8 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 class Inbox:
     """Reads the inbox and stores decisions. Every method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, audit: Audit) -> None:
-        self._store, self._audit = store, audit
+    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, orders: Orders) -> None:
+        self._store, self._orders = store, orders
         self._redis, self._ask = store.redis, store.ask
         self._reader = reader
         self._announcer = announcer
@@ -59,7 +59,7 @@ class Inbox:
     ) -> Turn:
         """Answer what a suspended turn waits for: by a choice that its kind of question has, as ``kind``.
 
-        A line of the audit log is written first; ``how`` is for it. A worker carries the decision out; the turn's
+        The order is recorded first; ``how`` is for it. A worker carries the decision out; the turn's
         record is returned as it is then. Safe to repeat with the same ``decision_id``: it is decided once. ``by`` says
         who decided, ``name`` for whom they say they did, which proves nothing; the record has both. ``suspended_at``
         names the question, by ``Turn.suspended_at``; 0: whatever waits now. Raises ``TurnNotFound``: no such turn.
@@ -77,10 +77,10 @@ class Inbox:
         # Only what was checked is answered; 1: nothing that waits.
         meant = 1 if suspended_at not in (0.0, at) else round(at * 1000) or 1
         values |= {"note": note, "said": text, "name": name[:200], "suspended": str(meant)}
-        async with self._audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
+        async with self._orders.place(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
             if asked and asked.who == Answerer.OPERATOR and owner is not None:
                 raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
-            if asked and asked.who != Answerer.OWNER and by == HOLDER:
+            if asked and asked.who != Answerer.OWNER and by == LINK_HOLDER:
                 raise BadRequest("who answers this question has to sign in", param="decision", code="operators_only")
             said, what = await self._store.change(self._decide, turn_id, session_id, values)
             if said == b"not_suspended":

@@ -22,8 +22,8 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.orders import LINK_HOLDER
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.store.audit import HOLDER
 from api_client.web.relay.question_links import question_link
 from tests.claude.stub import Reply, Stub, says
 from tests.fault.matrix import Stage
@@ -140,7 +140,7 @@ class People:
         decided = (await patiently(self._client, case.turn_id)).decision
         if decided and decided.at >= event.at:
             case.answered.add(event.at)
-            case.yes += decided.kind == "approve" and decided.by == HOLDER
+            case.yes += decided.kind == "approve" and decided.by == LINK_HOLDER
             self._answers += 1
             if self._answers >= self._next:
                 self._next += _EVERY

@@ -122,7 +122,9 @@ def test_whatever_the_data_is_an_event_is_read(kind: str, data: dict[str, object
     assert body_of(kind, data_of(read)) == read
 
 
-@pytest.mark.parametrize("odd", [True, 3, "x", ["kind"], {"kind": 3}, {"asked": {}}, {"kind": "x", "wait_seconds": "long"}])
+@pytest.mark.parametrize(
+    "odd", [True, 3, "x", ["kind"], {"kind": 3}, {"asked": {}}, {"kind": "x", "wait_seconds": "long"}]
+)
 def test_an_interruption_that_cannot_be_right_reads_as_none(odd: object) -> None:
     assert body_of("turn.suspended", {"interruption": odd}) == body_of("turn.suspended", {})
 

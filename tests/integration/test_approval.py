@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from api_client import api_keys as ring
 from api_client.contract.errors import BadRequest, NotSuspended
 from api_client.contract.interruption import Answerer
+from api_client.contract.orders import LINK_HOLDER
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.store.audit import HOLDER
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn
@@ -182,9 +182,9 @@ async def test_a_link_in_the_chat_asks_and_its_form_answers_once(kind: str, benc
         assert (status, "Danke" in text) == (200, True)
         status, text = await said(http, link, "approve")
         assert (status, "Schon beantwortet: " + ("Ja" if kind == "approve" else "Nein") in text) == (409, True)
-    assert await lines(bench, turn) == [(kind, HOLDER, False), ("approve", HOLDER, True)]
+    assert await lines(bench, turn) == [(kind, LINK_HOLDER, False), ("approve", LINK_HOLDER, True)]
     turn = await went_on(bench, turn)
-    assert (turn.outcome, turn.decision.kind, turn.decision.by) == (Outcome.PASSED, kind, HOLDER)
+    assert (turn.outcome, turn.decision.kind, turn.decision.by) == (Outcome.PASSED, kind, LINK_HOLDER)
 
 
 async def test_of_two_holders_at_once_one_answers_and_the_other_reads_what(bench: Bench, settings: Settings) -> None:
@@ -237,13 +237,13 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
             for kind in ("", "approve"):
                 assert (await said(http, each, kind))[0] == 403, each
         assert (await said(http, link.replace(turn.turn_id, "turn-" + "0" * 32), "approve"))[0] == 403
-        assert set(await lines(bench, turn)) == {("answer", HOLDER, True)}
+        assert set(await lines(bench, turn)) == {("answer", LINK_HOLDER, True)}
         assert (await said(http, link, "edit", text="x"))[0] == 400
         late = float(until) + 1
         monkeypatch.setattr("api_client.web.relay.question_links.time.time", lambda: late)
         status, text = await said(http, link, "approve")
         assert (status, "waits for no answer" in text) == (409, True)
-    assert (await lines(bench, turn))[-1] == ("approve", HOLDER, True)
+    assert (await lines(bench, turn))[-1] == ("approve", LINK_HOLDER, True)
     assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
 
 
@@ -276,8 +276,8 @@ async def test_where_a_link_alone_answers_nothing_the_chat_leads_to_the_sign_in(
     text = (await chat(settings, turn)).text
     assert (f"({PUBLIC}/turns/{turn.turn_id})" in text, "/answer/" in text) == (True, False)
     with pytest.raises(BadRequest, match="sign in"):
-        await bench.client.inbox.decide(turn.turn_id, "approve", by=HOLDER, owner=turn.request.owner)
-    assert (await lines(bench, turn))[-1] == ("approve", HOLDER, True)
+        await bench.client.inbox.decide(turn.turn_id, "approve", by=LINK_HOLDER, owner=turn.request.owner)
+    assert (await lines(bench, turn))[-1] == ("approve", LINK_HOLDER, True)
     await bench.client.inbox.decide(turn.turn_id, "approve", by="key:1", owner=turn.request.owner)
 
 

@@ -31,7 +31,7 @@ async def test_who_is_hit_is_said_by_name_and_a_filter_takes_name_or_hash(instal
     assert rows["anna"].failed_cost_usd == pytest.approx(1.5)
     good = rows[f"chat/{user}"]
     assert (good.tokens, good.failed_tokens, good.rejected) == (9, 0, 0)
-    await client.audit.note("cancel", by=f"key:{anna[:12]}")
+    await client.orders.record("cancel", by=f"key:{anna[:12]}")
     async with installation.web(client) as http:
         key = ring.add(own.keys_path, ring.ApiKey(name="op", hash="", owner="op", right="operator"))
         bearer = {"authorization": f"Bearer {key}"}

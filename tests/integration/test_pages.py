@@ -13,11 +13,11 @@ from api_client.api_keys import make_token
 from api_client.contract.completion import Verdict
 from api_client.contract.decision import DecisionKind
 from api_client.contract.escalation import Escalation
+from api_client.contract.orders import name_caller
 from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.store.audit import by_key
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
@@ -358,7 +358,7 @@ async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, setti
         form = Document((await http.get(f"/turns/{waiting}")).text).form(address)
         assert (await http.post(address, data=form)).status_code == 303
         [line] = await bench.client.audit.read(turn_id=waiting)
-        assert (line.action, line.by) == ("cancel", by_key(owner_of_name("ops")))
+        assert (line.action, line.by) == ("cancel", name_caller(owner_of_name("ops")))
         keys.revoke(path, "ops")
         assert (await http.get("/overview")).headers["location"].startswith("/sign-in")
 

@@ -101,7 +101,7 @@ async def test_whatever_ends_an_order_is_noted_with_it(settings: Settings, error
     async with TurnsClient(settings) as client:
 
         async def fails() -> None:
-            async with client.audit.noted("gc", by="me"):
+            async with client.orders.place("gc", by="me"):
                 raise error
 
         with pytest.raises(type(error)):
@@ -111,11 +111,11 @@ async def test_whatever_ends_an_order_is_noted_with_it(settings: Settings, error
 
 
 def test_no_order_writes_a_line_that_nothing_can_be_added_to() -> None:
-    """``noted`` goes around the action. A backup is no coroutine, and adds what went wrong by itself."""
+    """``place`` goes around the action. A backup is no coroutine, and adds what went wrong by itself."""
     found = {
         path.name
         for folder in ("api_client", "worker")
         for path in (ROOT / folder).rglob("*.py")
-        if re.search(r"audit\.note\(", path.read_text(encoding="utf-8"))
+        if re.search(r"orders\.record\(", path.read_text(encoding="utf-8"))
     }
     assert found == {"backing_up.py"}

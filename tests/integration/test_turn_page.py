@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from api_client.api_keys import make_token
 from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.orders import Orders
 from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load
 from api_client.index.search import Search
-from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document
 from tests.installation import environ_of, web
@@ -137,13 +137,13 @@ async def test_what_was_really_sent_is_on_the_page_and_its_instructions_are_the_
 async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(bench: Bench, browser: Browser) -> None:
     http = await browser()
     turn_id = await bench.submit(session_id="goes-on")
-    audit: Audit = bench.client.audit
+    orders: Orders = bench.client.orders
     with pytest.raises(NotFinished):
-        async with audit.noted("replay", by="ann", turn_id=turn_id):
+        async with orders.place("replay", by="ann", turn_id=turn_id):
             raise NotFinished(turn_id)
-    async with audit.noted("cancel", by="bob", turn_id=turn_id):
+    async with orders.place("cancel", by="bob", turn_id=turn_id):
         await bench.client.canceller.cancel(turn_id)
-    refused, done = await audit.read()
+    refused, done = await bench.client.audit.read()
     assert (refused.action, refused.refused, done.action, done.refused) == (
         "replay",
         f"turn {turn_id!r} is still going on",

@@ -12,11 +12,11 @@ import pytest
 from api_client.api_keys import make_token
 from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
 from api_client.contract.escalation import Escalation
+from api_client.contract.orders import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
-from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
 from tests.installation import Installation, web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
@@ -62,9 +62,9 @@ async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx
     assert (await http.post(f"{url}/decision", json={"decision": "retry"})).status_code == 400
     decided = await http.post(f"{url}/decision", json={"decision": "approve", "for": "alice"})
     decision = decided.json()["decision"]
-    assert (decided.status_code, decision["by"], decision["for"]) == (200, by_key(LOCAL_OWNER), "alice")
+    assert (decided.status_code, decision["by"], decision["for"]) == (200, name_caller(LOCAL_OWNER), "alice")
     [line] = await bench.client.audit.read(turn_id=turn["turn_id"])  # the refused retry left none
-    assert (line.action, line.by, line.detail) == ("approve", by_key(LOCAL_OWNER), "inbox, for alice")
+    assert (line.action, line.by, line.detail) == ("approve", name_caller(LOCAL_OWNER), "inbox, for alice")
     again = await http.post(f"{url}/decision", json={"decision": "reject"})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_suspended")
     await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
@@ -136,14 +136,14 @@ async def test_a_decision_names_the_key_whatever_its_caller_says_it_is(bench: Be
     decided = await http.post(url, json={"decision": "reject", "by": "timeout"})
     assert decided.json()["decision"] | {"at": 0} == {
         "kind": "reject",
-        "by": by_key(LOCAL_OWNER),
+        "by": name_caller(LOCAL_OWNER),
         "for": "timeout",
         "note": "",
         "text": "",
         "at": 0,
     }
     again = await http.post(url, json={"decision": "approve"})
-    assert f"{by_key(LOCAL_OWNER)} for timeout decided reject before" in again.json()["error"]["message"]
+    assert f"{name_caller(LOCAL_OWNER)} for timeout decided reject before" in again.json()["error"]["message"]
     await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
     ended = (await http.get(f"/v1/turns/{turn['turn_id']}")).json()
     assert (ended["outcome"], ended["error"]["code"]) == ("failed", "rejected"), (

@@ -42,7 +42,7 @@ def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]
 
 
 def whoami() -> str:
-    """Return who acts on the command line, for the audit log."""
+    """Return who acts on the command line, as orders are recorded."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in containers

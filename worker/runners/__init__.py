@@ -1,1 +1,1 @@
-"""Runners: ways to run an agent. All offer the same interface (``base``)."""
+"""Runners, which run agents behind one interface (``base``)."""

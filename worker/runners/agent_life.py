@@ -1,4 +1,4 @@
-"""The life of an agent's process: opened for a session, asked one message after the other, closed."""
+"""Interfaces of an agent process that answers several messages of a session."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount.
+    """How many idle agent processes are kept, and how long; ``seconds`` 0 keeps none.
 
-    ``spares``: how many of each kind are started ahead for new sessions, at most.
+    ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
     """
 
     seconds: float = 0.0
@@ -24,7 +24,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """The limits of an installation."""
+        """Read the limits from the settings."""
         return cls(
             seconds=settings.claude_warm_seconds,
             processes=settings.claude_warm_processes,
@@ -35,87 +35,87 @@ class Limits:
 
 
 class LivingAgent(Protocol):
-    """One agent's process between its first message and its end. Used by one message at a time."""
+    """An agent process between messages; answers one message at a time."""
 
     @property
     def session(self) -> tuple[str, str]:
-        """Whose it is, owner and session: never another's."""
+        """Owner and session of the process, which never change."""
         ...
 
     @property
     def fixed(self) -> str:
-        """What cannot change while it lives."""
+        """The part of an order that cannot change while the process lives."""
         ...
 
     @property
     def keepable(self) -> bool:
-        """Return whether its last message was complete beyond doubt, and nothing of that goes on."""
+        """Return whether the last message ended completely, with no work left in the background."""
         ...
 
     def continues(self, order: Order) -> bool:
-        """Return whether it lives, and holds exactly the conversation that the order goes on from. May block."""
+        """Return whether the process is alive and holds exactly the order's conversation. May block."""
         ...
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """One message, to the end; None where it was surely never taken, and another process is to be asked."""
+        """Answer one message; None if the process surely did not read it, so another process may."""
         ...
 
     def rest(self, until: float) -> None:
-        """Nothing is asked now: the guard ends it at ``until`` by ``time.monotonic()``."""
+        """Mark the process idle: the guard kills it at ``until``, by ``time.monotonic()``."""
         ...
 
     def memory(self) -> int:
-        """Return what it alone holds, in bytes: what its end gives back. May block."""
+        """Return the bytes that ending the process would free. May block."""
         ...
 
     def close(self) -> None:
-        """End it, and remove what it leaves; returns when it is gone. Twice does no harm."""
+        """End the process, remove its files, and wait until it is gone. Idempotent."""
         ...
 
 
 @runtime_checkable
 class Opens(Protocol):
-    """A runner whose process may live on."""
+    """A runner whose agent process can answer several messages."""
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """As ``AsyncRunner.run_async``, in a process that ends with the run."""
+        """Run an order in a process that ends with the run."""
         ...
 
     def fixed_part(self, order: Order) -> str:
-        """Return all of an order that a process is started with, as one text; empty: it runs alone. May block."""
+        """Return the part of an order fixed at process start, as text; empty: run alone. May block."""
         ...
 
     def open(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
-        """Start a process for an order's session; the result that says why not. May block."""
+        """Start a process for the order's session, or return a result that explains the failure. May block."""
         ...
 
 
 class Spare(LivingAgent, Protocol):
-    """A process that was started ahead. Until it is claimed its ``session`` has no owner, and it knows of nobody."""
+    """An agent process started before its session is known; until claimed, its ``session`` has no owner."""
 
     def claim(self, order: Order, fixed: str) -> bool:
-        """Become the process of an order's session; False: it cannot, and is to be closed. May block."""
+        """Bind the process to the order's session; False if that fails and it must be closed. May block."""
         ...
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A runner that can start a process before it is known for which session."""
+    """A runner that can start agent processes before their session is known."""
 
     def spare_part(self, order: Order) -> str:
-        """Return what an order has in common with all whose spare it may take, as one text; empty: none. May block."""
+        """Return the part of an order that a spare must share with it, as text; empty for none. May block."""
         ...
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return orders without an owner, one of each kind of which some worker wanted a spare after ``since``.
+        """List one anonymous order per kind of spare wanted after ``since``, with the time of the request.
 
-        Each with when, in seconds since the epoch. May block.
+        Times are seconds since the epoch. May block.
         """
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
-        """Start one for orders like this one, but without an owner; its guard ends it at ``until``. None: it cannot be.
+        """Start a spare for orders like this one, or return None. May block.
 
-        May block.
+        The guard kills the spare at ``until``.
         """
         ...

@@ -1,7 +1,7 @@
-"""The agent session that a run goes on from, and keeping the one that it made.
+"""Find the agent session that a run continues, and keep the session it made.
 
-Each run has its own HOME, so no two runs share a file of a session. Of a complete run one file is kept,
-``agent/<uuid>`` with the ending of its runner; nothing else an agent wrote into its HOME reaches the next one.
+Each run has its own HOME, so runs share no session files. A complete run leaves one file, ``agent/<uuid>`` with the
+runner's suffix; nothing else from its HOME reaches the next run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from worker.runners.base import Order
 
 log = structlog.get_logger()
 
-#: Where agent sessions and the HOMEs of runs are, below the session's folder.
+#: Folder for agent sessions and for the HOMEs of runs, below the session's folder.
 TRANSCRIPTS = "agent"
-#: Longest CLAUDE.md that is read, in bytes.
+#: Largest CLAUDE.md that is read, in bytes.
 _MAX_INSTRUCTIONS = 64 * 2**20
 
 _RUNS = uuid.UUID("6f1b8f0e-5a0c-4f5e-9d0a-0d6a2c1e8b34")
@@ -33,29 +33,28 @@ T = TypeVar("T")
 
 
 def session_of(order: Order) -> str:
-    """The agent session of a run: its own UUID for every delivery, the same whenever it is computed."""
+    """Return the agent session of a run, a UUID derived from its process tag."""
     return str(uuid.uuid5(_RUNS, order.mark))
 
 
 def home_of(order: Order) -> Path:
-    """The HOME of a run."""
+    """Return the HOME of a run."""
     return order.workdir / TRANSCRIPTS / order.directory.name
 
 
 def file_of(order: Order, session: str, ending: str) -> Path:
-    """Where an agent session is kept."""
+    """Return the path of a kept agent session."""
     return order.workdir / TRANSCRIPTS / f"{session}{ending}"
 
 
 def continued(
     order: Order, ending: str, most: int, reader: Callable[[bytes], T], *, history: bool = True
 ) -> tuple[str, str, T] | None:
-    """The agent session that a run continues: its name, what it has heard, and what ``reader`` makes of its file.
+    """Find the agent session that a run continues: its name, what it holds, and ``reader``'s result for its file.
 
-    That is this turn's last complete run, which has heard the user's ``message``; else, with ``history``, the session's
-    last accepted answer, where the conversation goes on from it (an edited or regenerated one starts afresh): that has
-    heard the ``history``. One that is gone, damaged (``reader`` raises ``ValueError``) or larger than ``most`` bytes is
-    skipped: the run starts afresh with the whole conversation.
+    The turn's last complete run holds the user's ``message``. Otherwise, with ``history``, the session's last accepted
+    answer holds the ``history``, unless it was edited or regenerated. Missing, damaged and larger files (more than
+    ``most`` bytes) are skipped.
     """
     candidates = [(order.agent_session, "message")]
     if history:
@@ -72,7 +71,7 @@ def continued(
 
 
 def keep(order: Order, ending: str, content: Callable[[], bytes]) -> str:
-    """Keep a complete run's session; its name, or nothing where that was not possible, which is logged.
+    """Keep a complete run's session and return its name; log an error and return an empty text.
 
     ``content`` may raise ``OSError`` and ``ValueError``.
     """
@@ -89,13 +88,13 @@ def keep(order: Order, ending: str, content: Callable[[], bytes]) -> str:
 
 
 def put_aside(file: Path) -> None:
-    """Put a session aside that its agent does not take, so that the next run starts afresh."""
+    """Rename a session that its agent rejects, so that the next run starts fresh."""
     if file.is_file():
         file.rename(file.with_suffix(".refused"))
 
 
 def instructions_of(order: Order) -> str:
-    """The session's CLAUDE.md; empty when there is none."""
+    """Return the session's CLAUDE.md; empty without one."""
     try:
         with opened(order.workdir) as session:
             return read(RULES, session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")

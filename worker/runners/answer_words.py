@@ -1,4 +1,4 @@
-"""Digests of word sequences: they tell whether a model call's text is in an answer, and hold no text. Pure."""
+"""Digests of word sequences, which show whether an answer contains a text without storing the text. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
-#: Words of a sequence, and how many sequences are noted of a text.
+#: Words per sequence, and sequences per text.
 _LENGTH, MOST = 6, 24
-#: In languages without spaces a character counts as a word.
+#: In languages without spaces, a character counts as a word.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
 def digests_of(text: str, *, cut: bool) -> tuple[str, ...]:
-    """Return the digests of sequences spread over a text, each with its length; of a ``cut`` one not of its last word.
+    """Return digests of word sequences spread over a text; ignores case, white space and punctuation.
 
-    Case, white space and marks do not count: agents render what a model wrote.
+    The last word of a ``cut`` text is left out, because it may be incomplete.
     """
     words = _WORD.findall(text.casefold())
     words = words[:-1] if cut and len(words) > 1 else words
@@ -26,7 +26,7 @@ def digests_of(text: str, *, cut: bool) -> tuple[str, ...]:
 
 
 def digests_in(digests: Iterable[str], text: str) -> set[str]:
-    """Return those of some digests whose sequences are in a text."""
+    """Return the digests whose word sequences occur in a text."""
     wanted, words = set(digests), _WORD.findall(text.casefold())
     lengths = {int(digest.partition(":")[0]) for digest in wanted}
     return wanted & {_digest(words[at : at + n]) for n in lengths for at in range(len(words) - n + 1)}

@@ -1,8 +1,7 @@
-"""The permit that a person's yes leaves: kept by the worker, used up in the turn's record before its call runs.
+"""Enforce a person's approval of one tool call: the approval is used up in the turn's record before the call runs.
 
-The run that goes on from an answer has a keeper, which its hooks ask about each call (``approval_client``). A yes is
-for the first call of that run: where another one runs before it, or where a file that it names changed since the
-question, a person is asked again.
+The hooks of the continued run ask a keeper about each call (``approval_client``). An approval is valid for the first
+call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
 """
 
 from __future__ import annotations
@@ -32,29 +31,29 @@ from worker.runners.named_files import digests_of
 
 log = structlog.get_logger()
 
-#: The model proxy's sweep removes such folders of workers that have died, by this name of a socket in them.
+#: Name prefix and socket by which the model proxy's sweep finds folders of dead workers.
 _PREFIX, _SOCKET = "helix-net-", "alive.sock"
-#: Largest call that is read, in bytes, and how long it may take to arrive, in seconds.
+#: Largest call in bytes, and time limit for its arrival in seconds.
 _MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
 
 
 def digest_of(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
-    """Return the digest of a call. The delivery's own folder counts as the same place in every delivery."""
+    """Return the digest of a tool call, in which the delivery's folder is replaced by ``.``."""
     said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
-    """The question about a call: the rules say who answers, and for how long; None where no rule has one asked.
+    """Return the question for a person about a call; None if no rule asks for a decision.
 
-    ``call`` is its id, of an agent that goes on with that very call; others make it again, in another run.
+    ``call`` is the call's id if the agent will continue with this very call; other agents repeat the call in a new run.
     """
     tools, folder = order.tools, str(order.directory)
     rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
     if not rule or rule.get("do", "ask") != "ask":
         return None
     asked, digest = ToolRule(**rule), digest_of(tool, given, folder)
-    # The next delivery has another folder: a call that is made there again is shown without this one's name.
+    # The next delivery has another folder, so a repeated call is shown without this folder's name.
     shown = given if call else json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
     waits = WaitingCall(
         call=call or digest,
@@ -69,7 +68,7 @@ def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -
 
 
 def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
-    """Return the orders of the hook or client of a run with rules. ``boxed``: the agent runs in a sandbox."""
+    """Return the input of a run's hook or client; ``boxed``: the agent runs in a sandbox."""
     tools = order.tools
     if tools is None:
         return {}
@@ -80,17 +79,17 @@ def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
 
 
 class PermitKeeper:
-    """Answers the hooks of one run that goes on from a person's answer. A context manager.
+    """Answers the hooks of one run that continues after a person's decision.
 
-    ``use_up`` writes to the turn's record that the yes is used up, and returns whether it was not before; None: it was.
-    ``used``: this run has used it up. ``path`` is the socket.
+    ``use_up`` marks the approval as used in the turn's record, and returns False if it already was; None means it was.
+    ``used`` tells whether this run used the approval. ``path`` is the socket.
     """
 
     def __init__(self, asked: Interruption, folder: Path, use_up: Callable[[], bool] | None) -> None:
         self._question, self._folder, self._use_up = ToolQuestion.of(asked), folder, use_up
         self._refused = asked.answer == DecisionKind.REJECT
         self._open = asked.answer == DecisionKind.APPROVE and use_up is not None
-        self._running = False  # the allowed call
+        self._running = False  # True while the approved call runs
         self._put_off: set[str] = set()
         self.used = False
         self._place = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -101,14 +100,14 @@ class PermitKeeper:
         threading.Thread(target=self._serve, name="permits", daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering and delete the socket."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         shutil.rmtree(self._place, ignore_errors=True)
 
     def answer(self, call: Mapping[str, Any]) -> str:
-        """Return the word about a call, as ``approval_client.ask`` explains it."""
+        """Return the decision on a call: ``YES``, ``NO``, ``GO`` or ``LATER`` (``approval_client``)."""
         tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
         digest = digest_of(tool, arguments, str(self._folder))
         same = digest == self._question.digest
@@ -148,7 +147,7 @@ class PermitKeeper:
                     line.settimeout(_TO_ARRIVE)
                     if said := self._read(line):
                         line.sendall(self.answer(json.loads(said)).encode())
-                except Exception as error:  # without an answer no call runs
+                except Exception as error:  # without an answer, no call runs
                     log.warning("permit.not_answered", error=f"{type(error).__name__}: {error}"[:200])
 
     def _read(self, line: socket.socket) -> bytes:

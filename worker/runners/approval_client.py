@@ -1,7 +1,7 @@
-"""Asks the keeper of a person's yes whether a tool call may run: the side of hooks and clients. Standard library only.
+"""Ask the permit keeper whether a tool call may run. Standard library only, for hooks and agent clients.
 
-The keeper (``permits``) is outside of the sandbox, at a unix socket. An agent can put another server at that path,
-but not under the keeper's process number: seen from a sandbox it is 0, which no process in there has.
+The keeper is outside the sandbox and listens on a unix socket. An agent could replace the socket, but not fake the
+keeper's process id: seen from a sandbox it is 0, which no process inside has.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-#: This is the call that a person allowed; the yes is used up. / The person said no to this call.
+#: A person approved this call, and the approval is now used up. / A person rejected this call.
 YES, NO = "yes", "no"
-#: Nothing is against the call. / It must wait for the call that a person allowed.
+#: No decision concerns this call. / The call must wait for the approved call.
 GO, LATER = "go", "later"
-#: Seconds until an answer must be there. Longer than a store may be away, shorter than any hook may take.
+#: Time limit for an answer, in seconds: longer than a store outage, shorter than a hook's time limit.
 _PATIENCE = 150.0
 _CREDENTIALS = struct.Struct("3i")
 
@@ -30,13 +30,13 @@ def ask(
     waits: bool = False,
     ended: bool = False,
 ) -> str:
-    """Return the keeper's word about a call; ``GO`` where no keeper is named.
+    """Ask the keeper about a call; without a keeper the answer is ``GO``.
 
-    ``asks``: the rules have a person asked about it. ``waits``: this agent makes calls at once, and reports their end.
+    ``asks``: the rules require a person's decision. ``waits``: the agent runs calls in parallel and reports their ends.
     ``ended``: the call has ended.
 
     Raises:
-        OSError: nobody knows; the call must not run.
+        OSError: the keeper is unreachable or another process; the call must not run.
     """
     if not keeper:
         return GO

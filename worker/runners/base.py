@@ -1,4 +1,4 @@
-"""The runner protocol: a runner runs one agent once and reports what the agent does."""
+"""The runner interface: a runner runs one agent once and reports its progress and result."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from worker.runners.sent import SentInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrders:
-    """The rules for the agent's tool calls.
+    """The rules for an agent's tool calls, and the texts about them.
 
     Attributes:
-        rules: as ``ToolRule.to_dict`` writes them, in order. root: HELIX_ROOT.
-        asks: a person can be asked; else such a call is denied.
-        keeper: the socket of the ``PermitKeeper`` of a run that goes on from a person's answer.
-        denied: what the agent hears about a call that the rules deny. unasked: about one that nobody can be asked
-            about. later: about one that comes together with a question. said: what it hears of a person's answer.
-        secrets: values that a question does not show, the longest first.
+        rules: rules as ``ToolRule.to_dict`` writes them, in order.
+        root: HELIX_ROOT.
+        asks: True if a person can be asked; otherwise such calls are denied.
+        keeper: socket of the ``PermitKeeper``, after a person's decision.
+        denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
+            person's decision.
+        secrets: values hidden from questions, longest first.
     """
 
     rules: tuple[Mapping[str, Any], ...]
@@ -44,7 +45,7 @@ AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """Something the agent did. ``text`` is the piece of answer, the reason of a reset, the tool's name, or the note."""
+    """A step of an agent; ``text`` is a piece of the answer, a reset's reason, a tool's name or a note."""
 
     kind: AgentEventKind
     text: str = ""
@@ -53,29 +54,27 @@ class AgentEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The order to a runner.
+    """Everything a runner needs to know about one run.
 
     Attributes:
-        turn_id, session_id: whose run this is.
-        attempt: number of the attempt, from 1. delivery: number of the delivery over the whole turn, from 1.
-        prompt: what to say to the agent: the user's message, or the feedback.
-        messages: the conversation so far, oldest first, the user's message last.
-        workdir: the session's folder. directory: this delivery's own folder; all the agent writes belongs there.
-            Neither is made for a runner that needs no folder (``needs_folder``).
-        agent_session: the agent session to continue from, or empty for a fresh one.
-        so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
-        model: name of the model that is asked; its block of the settings file holds.
-        locale: language of what we say to the agent besides, ``de`` or ``en``.
-        option: the rest of the model's runner after ``:``, such as a script's path.
-        deadline: when the run must be over, by ``time.monotonic()``.
-        idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
-        read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
-        inputs: files outside the project that it may read: what earlier work of its owner left.
-        witness: file in which the scripted agent records what it executed, or empty.
-        owner: whose session it is; the agent's process may then be kept for its next message. Empty: it never is.
-        tools: what may become of its tool calls; None: its own permissions decide.
-        interruption: the question that an earlier delivery ended with, and its answer: this run goes on from there.
-        recorded: its output is kept beside ``directory`` while it runs, so that a finished run can be adopted.
+        attempt, delivery: numbers from 1; deliveries count over the whole turn.
+        prompt: the user's message or feedback.
+        messages: the conversation, oldest first, ending with the user's message.
+        workdir: the session's folder.
+        directory: the delivery's folder, for all files of the agent.
+        agent_session: the agent session to continue; empty for a fresh one.
+        so_far: the interrupted answer to continue; empty for none.
+        model: name of the model, and of its block in the settings file.
+        option: the part after ``:`` in the model's runner.
+        locale: language of our texts to the agent, ``de`` or ``en``.
+        deadline: latest end, by ``time.monotonic()``.
+        read_only: True if the agent may only read files in ``directory``.
+        inputs: readable files from the owner's earlier work.
+        witness: log file of the scripted agent; empty for none.
+        owner: owner of the session, whose agent process may be kept; empty: never.
+        recorded: True to record the output, so that another worker can adopt the run.
+        tools: rules for tool calls; None leaves decisions to the agent.
+        interruption: the answered question that ended an earlier delivery.
     """
 
     turn_id: str
@@ -104,20 +103,22 @@ class Order:
 
     @property
     def mark(self) -> str:
-        """The mark of the run, found in all its processes: ``<turn>.<attempt>.<delivery>``."""
+        """The run's process tag: ``<turn>.<attempt>.<delivery>``."""
         return f"{self.turn_id}.{self.attempt}.{self.delivery}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """The result: the verdict, the text, usage, and the agent session to continue from.
+    """The result of a run.
 
-    ``adopted`` is the number of the earlier delivery that this was the run of; 0 for the delivery at work.
-    The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
-    ``sent`` is what the agent was really sent, where that is more than the order's prompt.
-    ``interruption`` is what the turn is to wait for, where the verdict says so.
-    For ``kept_seconds`` its process waits here for the session's next message; 0: it has ended.
-    ``journal`` is what its agent reported of its tools; None of an agent that reports none.
+    Attributes:
+        text: the answer, or its longest known beginning.
+        agent_session: the agent session to continue from.
+        sent: the input, if it was more than the prompt.
+        adopted: number of the earlier delivery whose run this was; 0 for none.
+        kept_seconds: how long the agent process stays for the next message.
+        journal: the agent's tool calls; None if it reports none.
+        interruption: what the turn waits for.
     """
 
     completion: Completion
@@ -132,32 +133,32 @@ class RunResult:
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
-    """The result when the agent was never started: by a fault of this machine, or by another that passes."""
+    """Return the result of a run that could not start, because of this ``host`` or another temporary fault."""
     kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
 
 def config_error(reason: str) -> RunResult:
-    """The result when the installation, or the script, is wrong."""
+    """Return the result of a run with a wrong configuration or script."""
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason))
 
 
 class Stop(Protocol):
-    """Asks a running agent to end. Checked by the runner at least every 0.2 s."""
+    """A request to end a running agent; runners check it at least every 0.2 s."""
 
     @property
     def reason(self) -> str:
-        """Empty while the run may go on; else ``cancelled``, ``expired``, ``shutdown`` or ``fenced``."""
+        """Why the run must end: ``cancelled``, ``expired``, ``shutdown``, ``fenced``; empty while it may continue."""
         ...
 
     @property
     def lease_ends(self) -> float:
-        """Until when, by ``time.monotonic()``, this worker surely holds the turn. The agent must not outlive it."""
+        """End of this worker's lease on the turn, by ``time.monotonic()``; the agent must not outlive the lease."""
         ...
 
 
 def stop_reason(stop: Stop) -> str:
-    """Return why an agent must end; empty also while its guard suspends it: only the store knows whose turn it is."""
+    """Return why an agent must end; empty while its lease is in doubt, until the store has answered."""
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
 
@@ -165,64 +166,64 @@ Emit = Callable[[AgentEvent], None]
 
 
 def needs_folder(runner: object) -> bool:
-    """True if a runner's agents work in files: then each run gets its own folder, and the session's is made ready.
+    """Return whether a runner's agents work in files, so that each run needs a folder.
 
-    A runner whose agents never touch a file says ``needs_folder = False``: its order's ``directory`` is then not made.
+    Runners without files set ``needs_folder = False``.
     """
     return bool(getattr(runner, "needs_folder", True))
 
 
 def reads_files(runner: object) -> bool:
-    """Return whether a runner's agents have tools, and can read files. One without says ``reads_files = False``."""
+    """Return whether a runner's agents can read files. Runners without tools set ``reads_files = False``."""
     return bool(getattr(runner, "reads_files", True))
 
 
 class Runner(Protocol):
-    """Runs agents of one kind, and blocks while one runs: each run has a thread. Used by many threads at once."""
+    """Runs agents of one kind, each run in its own thread. Thread-safe."""
 
     @property
     def name(self) -> str:
-        """The name in ``HELIX_MODELS``."""
+        """The runner's name in ``HELIX_MODELS``."""
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, to the end, and report.
+        """Run the agent once and return its result; no process of the run is left afterwards.
 
-        An agent's failure is a verdict, never an exception; when this returns, no process of the run is left.
+        A failed agent is a verdict, never an exception.
         """
         ...
 
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A runner that knows a finished run by what it left in its delivery's folder. Optional."""
+    """A runner that can read a finished run from its delivery's folder. Optional."""
 
     def adopt(self, order: Order) -> RunResult | None:
-        """The complete result of the delivery that ``order`` names; None where its agent must run again. May block."""
+        """Return the complete result of a delivery, or None if its agent must run again. May block."""
         ...
 
 
 class AsyncRunner(Protocol):
-    """Runs agents of one kind in the worker's event loop: a run that waits costs no thread."""
+    """Runs agents of one kind in the worker's event loop, without a thread per run."""
 
     @property
     def name(self) -> str:
-        """The name in ``HELIX_MODELS``."""
+        """The runner's name in ``HELIX_MODELS``."""
         ...
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """As ``Runner.run``. Never blocks the loop for more than some milliseconds."""
+        """Run the agent once and return its result, as ``Runner.run`` does, without blocking the loop."""
         ...
 
 
-#: A runner offers one of the two ways to run; one that offers both is run in the loop.
+#: A runner that has both methods runs in the event loop.
 AnyRunner = Runner | AsyncRunner
 
 
 def in_loop(runner: object) -> TypeGuard[AsyncRunner]:
     """Return whether a runner runs in the event loop."""
-    return hasattr(runner, "run_async")  # a tenth of what a protocol's isinstance takes
+    return hasattr(runner, "run_async")  # ten times faster than isinstance with a protocol
 
 
-#: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
+#: Builds a runner and its option from the model's runner in HELIX_MODELS. Raises ``SettingsError``.
 BuildRunner = Callable[[str], tuple[AnyRunner, str]]

@@ -1,4 +1,4 @@
-"""How many spares are wanted of each kind: as many as new sessions came lately. Pure."""
+"""Estimate how many spares are wanted, from recent new sessions. Pure."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections import deque
 
 from worker.runners.agent_life import Limits
 
-#: After this many failures in a row none is tried for as long as one would have rested.
+#: After this many failures in a row, no spare is started for as long as a spare would stay idle.
 _MOST_FAILURES = 2
 
 
 class Demand:
-    """What came, and what failed, by kind (``Prepares.spare_part``). Times by ``time.monotonic()``. Under a lock."""
+    """New sessions and failures per kind of spare. Times by ``time.monotonic()``. Call with a lock held."""
 
     def __init__(self) -> None:
         self._came: dict[str, deque[float]] = {}
         self._failures: dict[str, list[float]] = {}
 
     def came(self, part: str, now: float) -> None:
-        """A new session came that could use a spare of this kind."""
+        """Record a new session that could use a spare of this kind."""
         self._came.setdefault(part, deque(maxlen=64)).append(now)
 
     def foreseen(self, part: str, at: float) -> None:
-        """A new session came to another worker: the next one may come here."""
+        """Record a new session on another worker: the next one may come here."""
         if not (times := self._came.get(part)) or times[-1] < at:
             self._came[part] = deque((at,), maxlen=64)
 
     def served(self, part: str) -> None:
-        """A spare was claimed: they work."""
+        """Record that a session claimed a spare."""
         self._failures.pop(part, None)
 
     def failed(self, part: str, now: float) -> None:
-        """A spare refused a session, or ended before it could be asked: another version of the agent, perhaps."""
+        """Record a spare that refused a session or ended early, perhaps because the agent was updated."""
         self._failures.setdefault(part, []).append(now)
 
     def wanted(self, part: str, limits: Limits, now: float) -> int:
-        """Return how many are to be there."""
+        """Return how many spares of this kind should be ready."""
         since = now - limits.seconds
         failures = self._failures.get(part, [])
         if len(failures) >= _MOST_FAILURES and failures[-1] > since:

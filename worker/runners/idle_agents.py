@@ -1,4 +1,4 @@
-"""The idle agents of this worker process, one a session: taken for the next message, ended in good time."""
+"""The idle agent processes of this worker, kept for the next messages of their sessions."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _MIB = 2**20
-#: What a spare will hold once it is ready, in bytes. A new one holds next to nothing.
+#: Memory that a new spare will use once it is ready, in bytes.
 _SPARE_BYTES = 128 * _MIB
-#: What idle agents hold together, once, in bytes: the pages of their program.
+#: Memory that idle agents share (their program's pages), in bytes.
 _PROGRAM_BYTES = 80 * _MIB
-#: A spare is started this long after a new session came, in seconds: not while that one's own process starts.
+#: Seconds between a new session and the start of the next spare, so that the session's own start comes first.
 _LATER = 1.0
-#: One that ends so soon after its start was none, in seconds.
+#: A spare that ends within this many seconds after its start counts as failed.
 _STILLBORN = 10.0
 
 
 class IdleAgents:
-    """Used by many threads at once."""
+    """The worker's idle agent processes, at most one per session. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: The least recently used first, with the bytes each held when its last message ended, and when that was.
+        #: (owner, session) -> process, its memory in bytes, start of idling; least recently used first.
         self._idle: dict[tuple[str, str], tuple[LivingAgent, int, float]] = {}
         self._ended: set[tuple[str, str]] = set()
         self._demand = Demand()
-        self._seen = 0.0  # the newest kind of ``foresee``, in seconds since the epoch
+        self._seen = 0.0  # time of the newest wanted kind, in seconds since the epoch
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
     def __len__(self) -> int:
         return len(self._idle)
 
     async def run(self, runner: Opens, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run one message: in the process that the session's last message left, in a spare, or in a new one."""
+        """Run one message in the session's idle process, in a spare, or in a new process."""
         fixed = await asyncio.to_thread(runner.fixed_part, order)
         if not fixed:
             return await runner.run_alone(order, emit, stop)
@@ -67,7 +67,7 @@ class IdleAgents:
         return result or not_begun("the agent took no message", host=False)
 
     async def _spare(self, runner: Opens, limits: Limits, order: Order, fixed: str) -> LivingAgent | None:
-        """A spare that has become the process of the order's session, if there is one; another one is started later."""
+        """Claim a spare for the order's session, if there is one, and schedule the start of the next spare."""
         if not limits.spares or not isinstance(runner, Prepares):
             return None
         part = await asyncio.to_thread(runner.spare_part, order)
@@ -95,7 +95,7 @@ class IdleAgents:
         return None
 
     def prepare(self, runner: Prepares, limits: Limits, order: Order, part: str) -> None:
-        """Start the spares that are wanted now and have room; kept agents make none. May block."""
+        """Start the spares that are wanted and fit into the limits; idle agents are not ended for them. May block."""
         while self._wants(part, limits):
             spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
             if spare is None:
@@ -105,7 +105,7 @@ class IdleAgents:
             self._put(spare, _SPARE_BYTES, limits)
 
     def foresee(self, runner: Prepares, limits: Limits) -> None:
-        """Start, soon, the spares that what came to other workers, or before this one, makes likely. Never blocks."""
+        """Schedule the start of spares for kinds that other workers wanted. Never blocks."""
         self._closing.submit(self._foresee, runner, limits)
 
     def _foresee(self, runner: Prepares, limits: Limits) -> None:
@@ -137,7 +137,7 @@ class IdleAgents:
         return result
 
     def take(self, order: Order, fixed: str) -> LivingAgent | None:
-        """The process that may take the order's message; one that may not is gone when this returns."""
+        """Take the process that may answer the order's message; a process that may not is ended."""
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.fixed == fixed and living.continues(order)):
@@ -147,7 +147,7 @@ class IdleAgents:
         return None
 
     def put(self, living: LivingAgent, limits: Limits) -> None:
-        """Keep a process until its session's next message; whichever are too many are ended."""
+        """Keep a process for its session's next message, and end processes above the limits."""
         self._put(living, living.memory(), limits)
 
     def _put(self, living: LivingAgent, size: int, limits: Limits) -> None:
@@ -159,7 +159,7 @@ class IdleAgents:
         self._end(ended)
 
     def forget(self, living: LivingAgent) -> None:
-        """A process has ended by itself, or rested too long: remove what it leaves. Never blocks."""
+        """Remove a process that has ended by itself. Never blocks."""
         with self._lock:
             found, _, since = self._idle.get(living.session, (None, 0, 0.0))
             ours, now = found is living, time.monotonic()
@@ -171,14 +171,14 @@ class IdleAgents:
             self._end([living])
 
     def resting(self) -> dict[tuple[str, str], float]:
-        """The sessions (owner and id) whose agents wait here, each with when its last message ended (monotonic)."""
+        """Return sessions (owner and id) with idle agents, and the ``time.monotonic()`` of their last messages."""
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def seen(self) -> dict[str, tuple[float, int]]:
-        """The sessions whose agents wait here: since when, in seconds since the epoch, and the bytes each holds.
+        """Return sessions with idle agents: idle since (seconds since the epoch), and memory in bytes.
 
-        A spare, which has none, is ``(spare 1)``.
+        Spares are named ``(spare 1)`` and so on.
         """
         ahead, number = time.time() - time.monotonic(), itertools.count(1)
         with self._lock:
@@ -188,32 +188,32 @@ class IdleAgents:
             }
 
     def ended(self) -> set[tuple[str, str]]:
-        """The sessions whose agents have ended here since this was last asked, and that have no other."""
+        """Return sessions whose agents have ended since the last call and have no new one."""
         with self._lock:
             ended, self._ended = self._ended - self._idle.keys(), set()
         return {session for session in ended if session[0]}
 
     def end(self, session: tuple[str, str]) -> None:
-        """End a session's agent, soon, if it waits here: another worker has gone on with the conversation."""
+        """Schedule the end of a session's idle agent, because another worker continues the conversation."""
         with self._lock:
             living = self._idle.pop(session, (None,))[0]
         if living:
             self._end([living])
 
     def end_all(self) -> None:
-        """End them all, soon: this machine is short of something. Never blocks."""
+        """Schedule the end of all idle agents, because the machine is short of resources. Never blocks."""
         with self._lock:
             found, self._idle = [living for living, *_ in self._idle.values()], {}
         self._end(found)
 
     def close(self) -> None:
-        """End them all, and a spare that is about to start; returns when they are gone."""
+        """End all idle agents and spares, and wait until they are gone."""
         self._closing.submit(lambda: None).result()
         self.end_all()
         self._closing.submit(lambda: None).result()
 
     def _too_many(self, owner: str, limits: Limits) -> list[LivingAgent]:
-        """Take out spares, then the least recently used, until no limit is passed. Under the lock."""
+        """Remove spares, then least recently used agents, until all limits are met. Call with the lock held."""
         out: list[LivingAgent] = []
         while over := self._over(owner, limits):
             out.append(self._idle.pop(over)[0])
@@ -228,7 +228,6 @@ class IdleAgents:
         return None
 
     def _holds(self, more: int, limits: Limits) -> bool:
-        """Return whether all idle agents, and ``more`` bytes, are within the bound on memory."""
         held = more + sum(size for _, size, _ in self._idle.values())
         return not limits.memory_mb or not held or held + _PROGRAM_BYTES <= limits.memory_mb * _MIB
 
@@ -247,5 +246,5 @@ def _close(living: LivingAgent) -> None:
 
 @functools.cache
 def shared() -> IdleAgents:
-    """The idle agents of this worker process."""
+    """Return the idle agents of this worker process."""
     return IdleAgents()

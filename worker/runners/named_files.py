@@ -1,7 +1,7 @@
-"""Digests of the files that a tool call names, so that what a person was asked about is what runs.
+"""Digests of the files that a tool call names, to notice changes between a person's approval and the call.
 
-Any word of its arguments may name one. Plain files alone are opened, and nothing blocks. Of a folder the names, sizes
-and times below it count. A file that a program finds by itself (``make`` its Makefile) is not seen.
+Any word of the arguments may be a file name. Folders count by names, sizes and times of their entries. Files that a
+program finds by itself (``make`` its Makefile) are not covered.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-#: What parts the words of a command, of a setting (``--file=x``, ``@x``) and of a list.
+#: Separators between words of a command, a setting (``--file=x``, ``@x``) or a list.
 _BETWEEN = re.compile(r"[\s'\"`;|&<>()\[\]{}=,@\\$]+")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _MOST_WORDS, _MOST_ENTRIES, _MOST_BYTES = 2_000, 2_000, 64 * 2**20
-#: Written by the worker and by its hooks, in a delivery's folder.
+#: Names in a delivery's folder that the worker and its hooks write.
 _OURS = frozenset({"marks"})
 
 
 def digests_of(arguments: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the digest of each file or folder that the arguments name. Relative names are below ``folder``.
+    """Return the digest of each file or folder named in the arguments, relative to ``folder``.
 
-    The folder's own name counts as ``.``, so that digests of two deliveries can be compared.
+    The folder itself is named ``.``, so digests of two deliveries can be compared.
     """
     words = list(dict.fromkeys(_words(arguments)))[:_MOST_WORDS]
     bases = [folder, *(folder / word for word in words if _is_folder(folder / word))]
@@ -47,7 +47,7 @@ def _words(value: Any, depth: int = 3) -> Iterator[str]:
             quoted = shlex.split(value)
         except ValueError:
             quoted = [text for pair in _QUOTED.findall(value) for text in pair]
-        for word in quoted if depth else ():  # a name with blanks, or a command in a command
+        for word in quoted if depth else ():  # a name with blanks, or a nested command
             if word != value:
                 yield from _words(word, depth - 1)
     elif isinstance(value, Mapping):
@@ -66,7 +66,6 @@ def _is_folder(path: Path) -> bool:
 
 
 def _digest(path: Path, folder: Path) -> str:
-    """The digest of a file or folder; empty where there is none."""
     digest, found = hashlib.sha256(), False
     try:
         facts = path.lstat()
@@ -78,7 +77,7 @@ def _digest(path: Path, folder: Path) -> str:
         return digest.hexdigest() if found else ""
     digest.update(b"%o" % stat.S_IFMT(facts.st_mode))
     if stat.S_ISDIR(facts.st_mode):
-        # Elsewhere, in the system or in others' folders, too much changes all the time.
+        # Folders of the system and of others change all the time.
         if path.is_relative_to(folder):
             _add_entries(digest, path, folder)
     elif stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_BYTES:

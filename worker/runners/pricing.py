@@ -1,7 +1,7 @@
-"""The cost of model calls: what the model proxy counted, at the price of the model that each call named. Pure.
+"""Compute the cost of model calls from the tokens that the model proxy counted. Pure.
 
-Prices are US dollars for a million tokens: ``input``, ``output``, and for the cached part of the input ``cache_read``
-and ``cache_write``. Beside them stand further models by their names, in which ``*`` is any text, each with its own.
+Prices are US dollars per million tokens: ``input``, ``output``, ``cache_read`` and ``cache_write``. Nested tables give
+prices for other models by name; ``*`` in a name matches any text.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 Prices = Mapping[str, Any]
 
-#: Without its own price a cached token costs a price that is never too low: read, a token of the input; written, as
-#: Anthropic asks, the first of these times that; written for an hour, the second times a write.
+#: Defaults that are never too low: reading a cached token costs an input token; writing costs this factor more (as at
+#: Anthropic), and keeping it for an hour the second factor more.
 _WRITE, _HOUR = 1.25, 1.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Tokens that a provider counted.
+    """Tokens counted by a provider.
 
     Attributes:
-        input_tokens: all of the input, the cached part too. output_tokens: of the answer.
-        cache_read_tokens, cache_write_tokens: the parts of the input that were read from the cache, and written to it.
-        cache_hour_tokens: the part of the written ones that is kept for an hour.
+        input_tokens: the whole input, including cached tokens.
+        cache_read_tokens, cache_write_tokens: input tokens read from and written to the cache.
+        cache_hour_tokens: written tokens that are kept for an hour.
     """
 
     input_tokens: int = 0
@@ -52,21 +52,21 @@ TOKENS = tuple(field.name for field in fields(Tokens))
 
 
 def is_named(name: str, pattern: str) -> bool:
-    """Return whether a pattern, in which ``*`` is any text, names this."""
+    """Return whether a name matches a pattern, in which ``*`` is any text."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
 
 
 def prices_of(model: str, prices: Prices) -> Prices:
-    """Return the prices of a model: those of the name that fits it closest, else those of the block itself."""
+    """Return the prices of a model: those of the closest matching name, or the block's own."""
     fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and is_named(model, name)]
     return prices[max(fitting, key=lambda name: len(name.replace("*", "")))] if fitting else prices
 
 
 def charged(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Prices) -> dict[str, Any]:
-    """Return the usage of a run.
+    """Return the usage of a run, with its cost.
 
-    ``counted``: the tokens of each model, as the model proxy saw them. Where it saw none, the run had no proxy, or went
-    past it: then what the agent ``said`` of itself counts. So does the cost that it named where there are no prices.
+    ``counted`` are tokens per model from the model proxy. Without them, the usage ``said`` by the agent counts, and its
+    own cost if there are no prices.
     """
     total = sum(counted.values(), Tokens())
     if not total.input_tokens and not total.output_tokens:
@@ -84,7 +84,7 @@ def _tokens_of(said: Mapping[str, Any]) -> Tokens:
 
 
 def summed(calls: Iterable[tuple[str, Tokens]], before: Mapping[str, Tokens]) -> dict[str, Tokens]:
-    """Return the tokens of each model: of these calls, and those of others ``before``."""
+    """Add the tokens of calls to ``before``, per model."""
     found = dict(before)
     for model, tokens in calls:
         found[model] = found.get(model, Tokens()) + tokens

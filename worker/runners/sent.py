@@ -1,7 +1,4 @@
-"""The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
-
-Secrets are masked. Of a very long conversation the oldest messages are left out, and that is said.
-"""
+"""The input that a runner sent to its agent, stored with the attempt; secrets are masked. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Characters kept of all texts together: the conversation is in the turn's request too.
+#: Characters stored of all texts together; the turn's request holds the conversation too.
 MOST_CHARS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentInput:
-    """One run's input.
+    """The input of one run.
 
     Attributes:
-        system: instructions beside the messages: the session's CLAUDE.md, or the system message of a service.
-        messages: role and content of each message, oldest first; of an image only its text and name.
-        continues: what the agent knew already from the session it continued; empty for a fresh session.
+        system: instructions besides the messages: the session's CLAUDE.md, or a service's system message.
+        messages: role and content of each message, oldest first; images as text and name.
+        continues: the context from an earlier agent session; empty for a fresh session.
     """
 
     system: str = ""
@@ -28,7 +25,7 @@ class SentInput:
     continues: str = ""
 
     def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """As it is stored: every text redacted, the newest messages first in line for the room there is."""
+        """Return the stored form: secrets masked, and the oldest messages shortened first."""
         left = MOST_CHARS
         kept: list[dict[str, str]] = []
         for message in reversed(self.messages):

@@ -1,6 +1,6 @@
-"""The meaning of a service's errors, over HTTP or in an answer. Standard library only: our small agents import it.
+"""Interpret errors of model services. Standard library only, because our small agents import this module.
 
-The services' words are in ``service_errors.toml``, those for the end of an answer in ``answer_ends.toml``.
+The services' words are in ``service_errors.toml``, words for the end of an answer in ``answer_ends.toml``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-#: Statuses of a service that has too much to do, or limits us.
+#: HTTP statuses of an overloaded or rate-limiting service.
 BUSY = frozenset({429, 529})
 _PASSING = frozenset({408, 409, 425, 429})
 
@@ -25,14 +25,14 @@ _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 SPENT, TOO_LONG, FILTERED = (re.compile("|".join(_WORDS[name]), re.IGNORECASE) for name in ("spent", "long", "filter"))
 _STATUS_OF = {word: int(status) for status, words in _WORDS["status"].items() for word in words}
 END_WORDS = tomllib.loads(Path(__file__).with_name("answer_ends.toml").read_text("utf-8"))
-#: Fields with a status or a word for one, fields with errors inside an error, and how deep those are looked for.
+#: Fields with a status, fields with nested errors, and the search depth.
 _CODES = ("code", "status", "status_code", "http_status", "type")
 _INSIDE, _DEEPEST = ("error", "errors", "details", "metadata", "headers", "raw"), 5
 _NUMBER = re.compile(r"(?:HTTP )?([45]\d\d)(?:\.0+)?(?: [A-Z][\w ]*)?", re.ASCII)
 _CLASS = re.compile(r"(?:litellm\.)?(\w{4,40}Error)\b")
 _MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.){1,2000})')
 _MARKUP = re.compile(r"<(style|script|head)\b.*?(?:</\1>|\Z)|<!--.*?-->|</?[a-zA-Z!][^<>]{0,2000}>", re.DOTALL)
-#: Fields and headers with a time to wait, and how many seconds one of their units is.
+#: Fields and headers with a waiting time -> seconds per unit.
 _WAITS = dict.fromkeys(("retry-after", "retry_after", "retry_after_seconds", "retrydelay", "retry_delay"), 1.0)
 _WAITS |= {"retry-after-ms": 1e-3, "retry_after_ms": 1e-3}
 _IN_WORDS = re.compile(r"(?:again|retry) (?:in|after) ((?:\d[\d.]{0,9} ?[a-z]{1,7} ?){1,4})", re.ASCII)
@@ -41,9 +41,9 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def fault_of(status: int, said: str) -> str:
-    """What a service has against a request, by its words, as ``contract.completion.Fault``; empty for anything else.
+    """Classify a service's error as a ``contract.completion.Fault`` value; empty for other errors.
 
-    ``status`` is the HTTP status; 0 where no answer came.
+    ``status`` is the HTTP status; 0 without a response.
     """
     if status == 429 or is_spent(status, said):
         return "limit"
@@ -55,18 +55,18 @@ def fault_of(status: int, said: str) -> str:
 
 
 def is_spent(status: int, said: str) -> bool:
-    """Return whether the account has no money left."""
+    """Return whether the account has run out of credit."""
     return status == 402 or SPENT.search(said) is not None
 
 
 def passes(status: int, said: str = "") -> bool:
-    """Return whether an error passes by itself, by its status and the service's words; 0: no answer came."""
+    """Return whether an error is temporary; ``status`` 0 means no response."""
     lasts = is_spent(status, said) or (status != 429 and TOO_LONG.search(said))
     return not lasts and (not status or status >= 500 or status in _PASSING)
 
 
 def status_of(error: object, http: int = 0) -> int:
-    """The status that an error names, also below a 5xx of its gateway; else the one of HTTP; 0 where there is none."""
+    """Return the status named in an error, also inside a gateway's 5xx; otherwise the HTTP status or 0."""
     layers = list(_layers(error))
     said = [
         str(layer.get(name)).strip() for layer in layers for name in _CODES if not isinstance(layer.get(name), bool)
@@ -78,7 +78,7 @@ def status_of(error: object, http: int = 0) -> int:
 
 
 def _layers(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
-    """An error and those inside it, the inmost first: gateways wrap what their provider said."""
+    """Yield an error and its nested errors, innermost first: gateways wrap their provider's error."""
     if isinstance(error, str) and error.lstrip()[:1] in {"{", "["}:
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(error)
@@ -90,7 +90,7 @@ def _layers(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]
 
 
 def plain_words(said: str) -> str:
-    """A service's words on one line, for people: of JSON the message, of HTML the text."""
+    """Extract a readable message in one line from an error in JSON, HTML or plain text."""
     before, brace, rest = said.partition("{")
     if brace and (found := _MESSAGE.findall(brace + rest)):
         said = " ".join((before, plain_words(re.sub(r"\\(.)", r"\1", found[-1]))))
@@ -100,7 +100,7 @@ def plain_words(said: str) -> str:
 
 
 def wait_of(headers: Mapping[str, str], error: object = None) -> float:
-    """Seconds that a service asks to wait, by its headers (names in small letters) and its error; 0 for none."""
+    """Return the seconds to wait that a service's headers (lower-case names) or error name; 0 for none."""
     named = dict(headers)
     for layer in _layers(error):
         named |= {str(name).lower(): str(value) for name, value in layer.items()}
@@ -114,7 +114,7 @@ def wait_of(headers: Mapping[str, str], error: object = None) -> float:
 
 
 def _span(text: str) -> float:
-    """Seconds from now of ``36``, ``6m0s``, ``20ms``, a moment since the epoch, or a date; 0 for none or a past one."""
+    """Parse ``36``, ``6m0s``, ``20ms``, an epoch time or a date as seconds from now; 0 if past or invalid."""
     text, found = text.strip(), 0.0
     if re.fullmatch(rf"(?:{_SPAN.pattern}){{1,6}}", text, re.IGNORECASE | re.ASCII):
         found = sum(float(number) * _UNITS[unit.lower()] for number, unit in _SPAN.findall(text))

@@ -1,6 +1,6 @@
-"""What a policy says about a tool call: run, ask or deny. The standard library alone: hooks of agents use it.
+"""Decide by a policy's rules whether a tool call runs, asks or is denied. Standard library only, for agents' hooks.
 
-Rules are plain mappings here, as ``ToolRule.to_dict`` writes them; the first one that fits decides.
+Rules are mappings as ``ToolRule.to_dict`` writes them; the first matching rule decides.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Rule = Mapping[str, Any]
 
 #: Arguments that are command lines, and a tool whose ``command`` is not one.
 _COMMANDS, _NO_SHELL = ("command", "cmd"), frozenset({"apply_patch"})
-#: Patterns that may fit a whole line, although none of its commands fits.
+#: Patterns that may match a whole line although none of its commands matches.
 _OF_LINES = re.compile(r"^\*.*[^*]|[;|&<>()$`'\"\\\n]|  ")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}://|\bwww\.|/dev/(?:tcp|udp)/", re.IGNORECASE)
 _PROGRAMS = re.compile(
@@ -39,21 +39,21 @@ _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 
 
 def ruling(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
-    """The first rule that fits; an empty mapping where none does: the agent's own permissions decide.
+    """Return the first matching rule; an empty mapping leaves the decision to the agent's own permissions.
 
-    Of several commands on a line each is judged by itself, and the strictest result counts. ``root`` is HELIX_ROOT;
-    relative paths of ``arguments`` are below ``folder``, where the agent works.
+    Each command of a line is checked by itself, and the strictest result counts. ``root`` is HELIX_ROOT; relative paths
+    in ``arguments`` start at ``folder``, where the agent works.
     """
     call = _Call(tool, arguments, root, folder)
     parts: list[ShellCommand | None] = [*call.commands] if len(call.commands) == 1 else [*call.commands, None]
     found = [(_ruling(rules, call, each), each) for each in parts]
-    # The line as a whole, and what a command starts, may make a call stricter; they need not be let run.
+    # Whole lines and wrapped commands may make the result stricter, but need no rule that allows them.
     counts = [rule for rule, part in found if rule or not call.commands or (part and not part.wrapped)]
     return max(counts, key=_strictness, default={})
 
 
 def _ruling(rules: Sequence[Rule], call: _Call, command: ShellCommand | None) -> Rule:
-    """Return the first rule that fits for sure, or a stricter one before it that may fit."""
+    """Return the first certain match, or a stricter rule before it that may match."""
     found = []
     for rule in rules:
         if fits := _fit(rule, call, command):
@@ -64,14 +64,12 @@ def _ruling(rules: Sequence[Rule], call: _Call, command: ShellCommand | None) ->
 
 
 def _strictness(rule: Rule) -> int:
-    """Return how strict a rule is; no rule is stricter than one that lets run, for then the agent's own decide."""
+    """Rank a rule; no rule ranks above ``run``, because the agent's own permissions then decide."""
     word = rule.get("do", "ask") if rule else ""
     return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
 
 
 class _Call:
-    """A call as rules see it."""
-
     def __init__(self, tool: str, arguments: Mapping[str, Any], root: str, folder: str) -> None:
         self.tool, self.arguments, self.root = tool, arguments, root
         places = (arguments[name] for name in WORKING_FOLDERS if isinstance(arguments.get(name), str))
@@ -79,7 +77,6 @@ class _Call:
 
     @functools.cached_property
     def commands(self) -> list[ShellCommand]:
-        """The commands that it runs; none where it has no command line."""
         given = next((self.arguments[name] for name in _COMMANDS if self.arguments.get(name)), None)
         if isinstance(given, list):
             given = [each if isinstance(each, str) else ANY for each in given]
@@ -87,18 +84,16 @@ class _Call:
 
     @functools.cached_property
     def folders(self) -> list[str | None]:
-        """The folders in which its commands may run."""
         return folders_of(self.commands, self.folder)
 
     def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
-        """Yield the places that it touches, by one of its commands; None: anywhere."""
+        """Yield the places that the call or one of its commands touches; None means anywhere."""
         yield from paths_of_tool(self.tool, {**self.arguments, "command": ""}, self.folder, named=named)
         if command:
             yield from paths_of_command(command, self.folders)
 
 
 def _fit(rule: Rule, call: _Call, command: ShellCommand | None) -> Fit:
-    """Return whether all conditions of a rule hold for a call, or for one of its commands."""
     runs = rule.get("do", "ask") == "run"
     if not any(fit(rule.get("tool", "*"), name) for name in names_of(call.tool)):
         return Fit.NO
@@ -122,7 +117,7 @@ def _fit(rule: Rule, call: _Call, command: ShellCommand | None) -> Fit:
 
 
 def _command_fit(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Fit:
-    """Return whether a command fits: for a rule that lets it run as it is written, else however it may be meant."""
+    """Match a command: literally for a rule that lets it run, otherwise in every way it may be meant."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
         return fit(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Fit.NO

@@ -1,4 +1,4 @@
-"""An agent's output, line by line, and the completion gate of the scripted runners. Pure."""
+"""Collect the output of our small agents line by line, and judge whether their run is complete. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
 from worker.runners.base import AgentEvent, AgentEventKind
 from worker.runners.service_errors import plain_words
 
-#: Longest answer in characters; a longer one is a limit error, not an answer.
+#: Longest answer in characters; a longer one is a limit error.
 MAX_ANSWER = 4 * 2**20
 
-#: What is passed on as it comes.
+#: Event kinds that are passed on.
 _EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
 
 
 class AnswerTooLong(Exception):
-    """The answer went over ``MAX_ANSWER``."""
+    """The answer is longer than ``MAX_ANSWER``."""
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object that a line of an agent's output is; None for any other line."""
+    """Parse a line as a JSON object; None for any other line."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -35,14 +35,14 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def killed(code: int | None, who: str) -> tuple[Why, str] | None:
-    """Why the run of ``who`` is incomplete, and in words, where a signal ended it, or nobody knows; else None."""
+    """Return why a run is incomplete if a signal killed ``who`` or its exit code is unknown; otherwise None."""
     if code is None:
         return Why.BROKE_OFF, f"nobody knows how {who} ended"
     return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
 
 
 class Transcript:
-    """Collects the agent's output: the answer so far, its usage, its error, whether it gave a result."""
+    """The collected output of an agent: answer, usage, errors, tool calls."""
 
     def __init__(self) -> None:
         self.result = False
@@ -57,25 +57,25 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The answer so far; resets are taken into account."""
+        """The answer so far, after resets."""
         return "".join(self._pieces)
 
     @property
     def journal(self) -> Journal | None:
-        """The agent's tools; None where it reported no use of one as a ``call``."""
+        """The agent's tool calls; None if it reported none."""
         found = self._journal.journal
         return found if found.calls else None
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return whether there was a result, how many lines meant nothing, and what the agent says about itself."""
+        """Return the agent's facts, whether it gave a result, and the number of skipped lines."""
         return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line; one that is not a JSON object is skipped and counted. Returns what others should hear of it.
+        """Read one line and return its events; lines without a JSON object are counted and skipped.
 
         Raises:
-            AnswerTooLong: the answer is longer than an answer may be.
+            AnswerTooLong: the answer is too long.
         """
         event = json_object(line)
         if event is None:
@@ -85,13 +85,13 @@ class Transcript:
         return [heard] if heard else []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Take in a line of the agent; returns what to pass on.
+        """Collect one event of the agent and return the event to pass on, if any.
 
         Raises:
-            AnswerTooLong: the answer is longer than an answer may be.
+            AnswerTooLong: the answer is too long.
         """
         kind = str(event.get("event"))
-        # A lone surrogate can be written in JSON, but in no file, message or key.
+        # JSON allows lone surrogates, but UTF-8 does not.
         text = str(event.get("text", "")).encode("utf-8", "replace").decode()
         match kind:
             case "result":
@@ -122,7 +122,6 @@ class Transcript:
         return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
 
     def _call(self, event: dict[str, Any]) -> None:
-        """Note the use of a tool that has ended; its files are one use each."""
         ok, code = event.get("ok"), event.get("code")
         kind: CallKind = next((each for each in get_args(CallKind) if each == event.get("kind")), "other")
         for number, what in enumerate(event.get("what") or ()):
@@ -138,10 +137,9 @@ class Transcript:
 
 
 def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
-    """The completion gate for an agent that ended by itself (ADR-036).
+    """Return the verdict on an agent that exited by itself (ADR-036).
 
-    Complete only when it ended with exit code 0 *and* gave a result *and* said something: the end of its output
-    alone proves nothing.
+    Only exit code 0, a result and a text together make a run complete; the end of the output alone proves nothing.
     """
     evidence = {**evidence, "exit_code": code, **transcript.evidence}
     if transcript.error:
@@ -163,7 +161,7 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
 
 
 def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
-    """The verdict where the provider says that the model refused, in its own words, or that a filter stopped it."""
+    """Return the verdict on a refusal, by the model in its own words or by a filter."""
     by = "the service's filter stopped the answer" if filtered else "the model refused"
     reason = f"{by}: {said}" if said.strip() else by
     why = Why.FILTERED if filtered else Why.REFUSED

@@ -1,7 +1,7 @@
-"""The model calls of a run as the door saw them, and whether its end may count as complete by them. Pure.
+"""The model calls of a run as the model proxy saw them, and whether they confirm a complete run. Pure.
 
-The provider says how each call ended, and no agent can colour that (docs/agents.md). Never in here: prompts, answers,
-keys. A runner's completion gate asks ``weigh`` last, with the ``witnessed`` of its run's ``Ending``.
+Agents cannot change what the provider reports about a call (docs/agents.md). No prompts, answers or keys are stored. A
+runner's completion gate calls ``weigh`` last.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from worker.runners.service_errors import BUSY, TOO_LONG, fault_of, passes
 
 Api = Literal["messages", "responses", "chat", "gemini"]
 
-#: Calls that are kept of a run, and the number of them, the last ones, that is recorded with the attempt.
+#: Calls kept per run, and latest calls stored with the attempt.
 MOST_CALLS, MOST_RECORDED = 1000, 20
 _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 class CallEnd(StrEnum):
-    """The end of a model call, by what its provider said."""
+    """How a model call ended, as reported by its provider."""
 
-    #: The model had said all it wanted to say.
+    #: The model finished its text.
     WELL = "well"
-    #: It called a tool: the agent is to go on.
+    #: The model called a tool; the agent continues.
     TOOL = "tool"
-    #: Its output or its context was too long.
+    #: The output or the context reached its limit.
     LIMIT = "limit"
     #: The model refused, or a filter stopped it.
     REFUSED = "refused"
-    #: The provider paused it; it is to be asked to go on.
+    #: The provider paused the call; the agent must ask to continue.
     PAUSED = "paused"
-    #: The connection ended before the provider had said anything of the end.
+    #: The connection closed before the provider reported an end.
     CUT = "cut"
-    #: An HTTP status, or an error in the middle of the answer.
+    #: An HTTP error, or an error inside the response.
     ERROR = "error"
-    #: The provider said something that we do not know, or in a form that we cannot read.
+    #: An unknown word, or an unreadable response.
     UNKNOWN = "unknown"
 
 
-#: Ends behind which nothing is missing of what the model wrote.
+#: Ends after which the model's text is complete.
 WENT_ON = frozenset({CallEnd.WELL, CallEnd.TOOL})
 
 
@@ -55,14 +55,14 @@ class Call:
     """One model call.
 
     Attributes:
-        api: the form it was asked in. model: the model that was asked; empty when the request named none.
-        status: the HTTP status, or the one that an error names; 0 when no answer came.
-        end: its end. word: the provider's own word for that, such as ``max_tokens``; empty when it said none.
-        tools: the request offered tools: it belongs to an agent's loop, not to a title or a summary beside it.
-        input_tokens and all other ``TOKENS``: as the provider counted them, 0 when it did not; or ``estimated``.
-        started, ended: seconds since the epoch. retry_after: seconds it asked to wait; 0 when it named none.
-        repeated: a later call asked the same again, or had the model go on. digests: of the text of a call that ended
-            badly or offered no tools (``answer_words``).
+        status: HTTP status, or the status named in an error; 0 without a response.
+        word: the provider's word for the end, such as ``max_tokens``.
+        tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
+        estimated: True if the token numbers are estimates.
+        started, ended: seconds since the epoch.
+        retry_after: seconds to wait, as requested by the service.
+        repeated: True if a later call repeated or continued this call.
+        digests: digests of the text, if the call failed or offered no tools.
     """
 
     api: Api
@@ -85,26 +85,27 @@ class Call:
 
     @property
     def counted(self) -> Tokens:
-        """Return its tokens."""
+        """Return the token counts."""
         return Tokens(**{name: getattr(self, name) for name in TOKENS})
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is recorded: without empty fields."""
+        """Return the stored form, without empty fields."""
         return {name: value for name, value in asdict(self).items() if value} | {"end": self.end.value}
 
 
 def word_of(said: object) -> str:
-    """A provider's word, safe to keep: of any text at most 64 harmless characters."""
+    """Reduce a provider's word to at most 64 harmless characters."""
     return _WORD.sub(" ", said if isinstance(said, str) else "").strip()[:64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCalls:
-    """All model calls of a run that went through its door, in the order in which they began.
+    """All model calls of a run that passed its model proxy, in order of their start.
 
     Attributes:
-        calls: the calls; of more than ``MOST_CALLS`` the last ones. left_out: how many earlier ones are not in it.
-        sums: the tokens of those, by model.
+        calls: the calls, at most the last ``MOST_CALLS``.
+        left_out: number of earlier calls.
+        sums: tokens of the earlier calls, by model.
     """
 
     calls: Sequence[Call] = ()
@@ -113,49 +114,48 @@ class ObservedCalls:
 
     @property
     def counted(self) -> dict[str, Tokens]:
-        """Return the tokens of each model."""
+        """Return the tokens per model."""
         return summed([(call.model, call.counted) for call in self.calls], self.sums)
 
     @property
     def deciding(self) -> Call | None:
-        """The call that decides on the run's end: the last one to begin; None when there was none.
+        """The call that decides how the run ended: the last call with tools, or the last call of all.
 
-        Where calls offered tools, the last of those: titles and summaries beside an agent's loop do not count, and a
-        sub-agent's last call is followed by one of the agent that had started it.
+        Titles and summaries offer no tools. A sub-agent's last call is followed by a call of its parent agent.
         """
         return self.loop[-1] if self.loop else None
 
     @property
     def loop(self) -> Sequence[Call]:
-        """The calls that offer tools; all where none does."""
+        """The calls that offer tools; all calls if none does."""
         return [call for call in self.calls if call.tools] or self.calls
 
     def broken(self, answer: str, *, every: bool) -> Call | None:
-        """Return a call that ended badly, that nothing repeated, and whose text is in the answer; None without one.
+        """Return a failed call that was not repeated and whose text is in the answer, or None.
 
-        ``every``: nor may there be one without any text, whose part is then missing in the answer.
+        ``every`` also reports failed calls without text, because their part is missing from the answer.
         """
         for call in self.calls:
             if call.end in WENT_ON or call.repeated or not (call.digests or every):
                 continue
-            # A phrase in common, such as with a draft, is not its text.
+            # A few common phrases, as with a draft, do not make the text part of the answer.
             if not call.digests or 4 * len(digests_in(call.digests, answer)) >= len(call.digests):
                 return call
         return None
 
     def is_aside(self, text: str) -> bool:
-        """Return whether a text is that of a call beside an agent's loop, which offered no tools."""
+        """Return whether a text came from a call outside an agent's loop, such as a summary."""
         own = digests_of(text, cut=False)
         asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
         return any(own == each or (len(each) == MOST and digests_in(each, text) == {*each}) for each in asides)
 
     @property
     def certifiable(self) -> bool:
-        """Return whether the agent went through the door at all."""
+        """Return whether any model call passed the proxy."""
         return self.deciding is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is recorded with the attempt."""
+        """Return the form stored with the attempt."""
         decided = self.deciding
         if decided is None:
             summary = "no model call was seen at the door: this end is not certifiable"
@@ -173,10 +173,9 @@ class ObservedCalls:
 
 
 def objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
-    """Say why an end must not count as complete by the run's calls; empty where nothing speaks against it.
+    """Return why the calls contradict a complete end; empty if they do not.
 
-    A run of which no call was seen is not certifiable: nothing speaks against it, and ``to_dict`` says so.
-    ``ends_by_tool``: this agent gives its answer by calling a tool, as with structured output.
+    Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
     call = witnessed.deciding
     if call is None or call.end is CallEnd.WELL or (ends_by_tool and call.end is CallEnd.TOOL):
@@ -207,13 +206,11 @@ def weigh(
     ends_by_tool: bool = False,
     required: bool = False,
 ) -> Completion:
-    """The verdict of an agent's own evidence, with what the door saw; None where the run had no door.
+    """Check an agent's verdict against its observed model calls; None means that there was no model proxy.
 
-    ``complete`` stays only where the deciding call ended well, and of the others each whose text is in the ``answer``
-    (``ObservedCalls.broken``, also for ``every``). An end that broke off, or said nothing, gets the kind
-    that the provider gave it: after a 429 it is transient, after an output limit a limit. All else stays. ``required``:
-    without a single call seen, ``complete`` is not believed either. An error that passes waits as long as its service
-    asked.
+    ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
+    (``ObservedCalls.broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
+    ``complete`` also needs at least one call.
     """
     call = witnessed.deciding if witnessed else None
     if completion.kind is ErrorKind.TRANSIENT and call and call.end is CallEnd.ERROR:
@@ -237,7 +234,7 @@ def weigh(
 
 
 def explained(completion: Completion, witnessed: ObservedCalls | None) -> Completion:
-    """The verdict over a run that was stopped; where its model calls had failed, the last of them says why."""
+    """Add the failure of the last model call to the verdict on a stopped run."""
     ended = [call for call in witnessed.loop if call.end is not CallEnd.CUT] if witnessed else []
     if not ended or ended[-1].end not in {CallEnd.ERROR, CallEnd.LIMIT, CallEnd.REFUSED}:
         return completion
@@ -246,7 +243,7 @@ def explained(completion: Completion, witnessed: ObservedCalls | None) -> Comple
 
 
 def _ruled(completion: Completion, call: Call | None) -> Completion:
-    """The completion as the deciding call has it."""
+    """Replace verdict and error kind by those of the deciding call."""
     match call.end if call else CallEnd.UNKNOWN:
         case CallEnd.LIMIT:
             long = Fault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import NotSuspended
 from api_client.contract.interruption import Interruption
+from api_client.contract.orders import LINK_HOLDER
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import question_of
 from api_client.pauses.pause import clock_time
-from api_client.store.audit import HOLDER
 from api_client.web.identity.access import needs_key
 from api_client.web.identity.origin import require_local
 from api_client.web.pages.render import page, page_router
@@ -48,16 +48,16 @@ async def answer(
         require_local(request)
     form = await form_of(request)
     asked, kind = await asked_by(relay, turn_id, suspended, until, signature), form.get("decision", "")
-    note, audit = form.get("note", "").replace("\r\n", "\n"), relay.client.audit
+    note, orders = form.get("note", "").replace("\r\n", "\n"), relay.client.orders
     check_decision(kind, note, "")
     try:
         if not asked.waits:
-            async with audit.noted(kind, by=HOLDER, turn_id=turn_id, detail="link"):
+            async with orders.place(kind, by=LINK_HOLDER, turn_id=turn_id, detail="link"):
                 raise NotSuspended(turn_id, "the question waits for no answer any more")
         await relay.client.inbox.decide(
             turn_id,
             kind,
-            by=HOLDER,
+            by=LINK_HOLDER,
             note=note,
             owner=asked.turn.request.owner,
             suspended_at=asked.suspended_ms / 1000,
@@ -76,7 +76,7 @@ def _over(asked: LinkedQuestion) -> str:
     if decision is None or decision.timed_out or round(turn.suspended_at * 1000) != asked.suspended_ms:
         return say("waits_no_more", locale)
     word = _question(asked).choice(decision.kind.value).label
-    who = say("link_holder", locale) if decision.by == HOLDER else decision.who
+    who = say("link_holder", locale) if decision.by == LINK_HOLDER else decision.who
     return say("said_before", locale, what=word, who=who)
 
 

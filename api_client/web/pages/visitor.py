@@ -23,9 +23,9 @@ from starlette.responses import Response
 
 from api_client.api_keys import hash_of
 from api_client.contract.errors import TurnNotFound
+from api_client.contract.orders import name_caller
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.nouns import SHEETS
-from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller, holder_by_hash, needs_key, needs_token
@@ -83,8 +83,8 @@ class Visitor:
 
     @property
     def name(self) -> str:
-        """Who acts, for the audit log."""
-        return by_key(self.caller.owner)
+        """Who acts, as orders are recorded."""
+        return name_caller(self.caller.owner)
 
     @property
     def csrf(self) -> str:

@@ -10,8 +10,8 @@ from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.event_kinds import TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
+from api_client.contract.orders import LINK_HOLDER
 from api_client.contract.turn import Turn, TurnState
-from api_client.store.audit import HOLDER
 from api_client.web.relay.file_links import whole
 from api_client.web.relay.relay import Relay
 
@@ -59,7 +59,7 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
 async def asked_by(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
     """The question that a link is about, also when it waits no more.
 
-    Raises ``BadRequest``: ``link_invalid``: this installation did not make it; noted in the audit log of a turn that
+    Raises ``BadRequest``: ``link_invalid``: this installation did not make it; recorded as an order about a turn that
     exists. ``TurnNotFound``: the turn is no longer kept.
     """
     links, suspended_ms, number = relay.client.links, whole(suspended), whole(until)
@@ -70,5 +70,5 @@ async def asked_by(relay: Relay, turn_id: str, suspended: str, until: str, signa
         await relay.client.reader.get(turn_id)
     except TurnNotFound:
         raise void from None
-    async with relay.client.audit.noted("answer", by=HOLDER, turn_id=turn_id, detail="link"):
+    async with relay.client.orders.place("answer", by=LINK_HOLDER, turn_id=turn_id, detail="link"):
         raise void

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.store.audit import by_key
+from api_client.contract.orders import name_caller
 from api_client.turns.proposal import proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import DecisionBody, operation, read
@@ -41,7 +41,7 @@ async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach,
     turn = await relay.client.inbox.decide(
         turn_id,
         body.decision or "",
-        by=by_key(caller.owner),
+        by=name_caller(caller.owner),
         name=body.name or body.by or "",
         note=body.note or "",
         text=body.text or "",

@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from api_client.actions import order_worker
 from api_client.contract.counters import label
+from api_client.contract.orders import name_caller
 from api_client.contract.worker_order import WorkerOrder
 from api_client.nouns import GIVEN_UP, NOUNS, PAUSES, WORKERS, Noun, Viewer
 from api_client.pauses.pause import Pause
-from api_client.store.audit import by_key
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import NoticesBody, PauseBody, operation, read
 from api_client.web.errors import bad_request
@@ -81,7 +81,7 @@ async def pause(request: Request, relay: RelayOf, caller: Asker) -> Response:
         name=body.name or "",
         reason=body.reason or "",
         until=body.until or 0.0,
-        by=by_key(caller.owner),
+        by=name_caller(caller.owner),
     )
     return JSON((await relay.client.pauses.pause(begun, seconds=body.seconds or 0.0)).to_dict(), 201)
 
@@ -100,7 +100,7 @@ async def resume(what: str, name: str, relay: RelayOf, caller: Asker) -> Respons
 
 async def _resume(what: str, name: str, relay: RelayOf, caller: Caller) -> Response:
     require_operator(caller, PAUSES.doing)
-    ended = await relay.client.pauses.resume(what, name, by=by_key(caller.owner))
+    ended = await relay.client.pauses.resume(what, name, by=name_caller(caller.owner))
     return JSON({"what": what, "name": name, "resumed": ended})
 
 
@@ -108,14 +108,14 @@ async def _resume(what: str, name: str, relay: RelayOf, caller: Caller) -> Respo
 async def resend(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Send notices that were given up for another day, under the same ids. All of them or none."""
     named = await _named(request, relay, caller)
-    return JSON({"resent": await relay.client.notices.send_again(named, by=by_key(caller.owner))})
+    return JSON({"resent": await relay.client.notices.send_again(named, by=name_caller(caller.owner))})
 
 
 @router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=operation(NoticesBody))
 async def drop(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Take notices off the list of those that were given up."""
     named = await _named(request, relay, caller)
-    return JSON({"dropped": await relay.client.notices.drop(named, by=by_key(caller.owner))})
+    return JSON({"dropped": await relay.client.notices.drop(named, by=name_caller(caller.owner))})
 
 
 async def _named(request: Request, relay: Relay, caller: Caller) -> list[str]:
@@ -131,5 +131,5 @@ async def _named(request: Request, relay: Relay, caller: Caller) -> list[str]:
 async def order(name: str, order: WorkerOrder, relay: RelayOf, caller: Asker) -> Response:
     """Order a worker to take nothing new (quiet), to end when idle (drain) or now (stop), or to go on (resume)."""
     require_operator(caller, WORKERS.doing)
-    whole = await order_worker(relay.client, name, order, by=by_key(caller.owner))
+    whole = await order_worker(relay.client, name, order, by=name_caller(caller.owner))
     return JSON({"object": "worker", "name": whole, "order": order.value})

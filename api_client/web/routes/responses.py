@@ -14,9 +14,9 @@ from starlette.responses import Response, StreamingResponse
 
 from api_client.actions import act
 from api_client.contract.errors import TurnNotFound
+from api_client.contract.orders import name_caller
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.finding import find_turn
-from api_client.store.audit import by_key
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.models import ResponseBody, operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
@@ -109,7 +109,7 @@ async def show(
 async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
     turn = await _turn(relay, response_id, owner)
-    await act(relay.client, "cancel", turn.turn_id, by=by_key(caller.owner), owner=owner)
+    await act(relay.client, "cancel", turn.turn_id, by=name_caller(caller.owner), owner=owner)
     turn = await relay.client.reader.get(turn.turn_id, owner=owner)
     return JSON(response_of(turn, await _used(relay, turn, owner)))
 

@@ -12,9 +12,9 @@ from starlette.responses import Response, StreamingResponse
 
 from api_client.actions import Change, act
 from api_client.contract.events import Event, read_event_id, reset
+from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
 from api_client.index.line import line_of
-from api_client.store.audit import by_key
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import bad_request, shown
@@ -85,7 +85,7 @@ async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Respons
 @router.delete("/{turn_id}", response_model=None)
 async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
-    await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
+    await act(relay.client, "cancel", turn_id, by=name_caller(caller.owner), owner=owner)
     return JSON(turn_object(await relay.client.reader.get(turn_id, owner=owner)))
 
 
@@ -97,7 +97,7 @@ async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: R
     """
     asked = read(ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {})
     change = Change(model=asked.model or "", prompt=asked.message or "")
-    done = await replay(relay, turn_id, change, caller=caller, reach=owner, by=by_key(caller.owner))
+    done = await replay(relay, turn_id, change, caller=caller, reach=owner, by=name_caller(caller.owner))
     url = f"/v1/turns/{done.new_turn_id}"
     body = {"object": "turn", "turn_id": done.new_turn_id, "replay_of": turn_id, "url": url}
     return JSON({**body, "events_url": f"{url}/events"}, 202, {"x-turn-id": done.new_turn_id, "location": url})

@@ -17,6 +17,7 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
 from api_client.contract.marker import read_spans
+from api_client.contract.orders import PlacedOrder
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
@@ -27,7 +28,6 @@ from api_client.policies import Policies
 from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import NoAllowance, OwnerLimits
 from api_client.relay_state.openwebui_seen import SeenRequest
-from api_client.store.audit import NotedOrder
 from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
 from api_client.workers.standing import InstallationState
@@ -75,16 +75,16 @@ class FakeRepeats:
         self.turns.pop(question, None)
 
 
-class FakeAudit:
+class FakeOrders:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str]] = []
 
     @asynccontextmanager
-    async def noted(
+    async def place(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
-    ) -> AsyncIterator[NotedOrder]:
+    ) -> AsyncIterator[PlacedOrder]:
         self.lines.append((action, by, turn_id))
-        yield NotedOrder()
+        yield PlacedOrder()
 
 
 class FakeProber:
@@ -204,7 +204,7 @@ class FakeTurns:
         self.script = list(script)
         self.open_questions = FakeRepeats()
         self.openwebui_seen = FakeOpenWebUISeen()
-        self.audit = FakeAudit()
+        self.orders = FakeOrders()
         self.allowances = FakeAllowances()
         self.spending = SimpleNamespace(today=answering([]))
         self.store = FakeStore()

@@ -49,7 +49,7 @@ async def test_cancelling_twice_answers_twice(http: httpx2.AsyncClient, turns: F
     assert (await http.post(f"/v1/turns/{TURN_ID}/cancel")).status_code == 200
     assert (await http.delete(f"/v1/turns/{TURN_ID}")).status_code == 200
     assert turns.cancelled == 2
-    assert [(action, turn_id) for action, _, turn_id in turns.audit.lines] == [("cancel", TURN_ID)] * 2
+    assert [(action, turn_id) for action, _, turn_id in turns.orders.lines] == [("cancel", TURN_ID)] * 2
 
 
 async def test_the_events_carry_ids_and_end(http: httpx2.AsyncClient) -> None:

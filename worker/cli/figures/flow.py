@@ -77,7 +77,7 @@ def rollback(version: str, why: str, as_json: bool) -> None:
     """
 
     async def act(client: TurnsClient) -> Mapping[str, int]:
-        async with client.audit.noted("flow.rollback", by=whoami(), detail=version):
+        async with client.orders.place("flow.rollback", by=whoami(), detail=version):
             return await client.flows.roll_back(version, by=whoami(), why=why)
 
     _done(with_client(act), as_json, f"{version} gets no more turns")
@@ -90,7 +90,7 @@ def resume(version: str, as_json: bool) -> None:
     """Give VERSION its share of turns again. What failed before counts no more for its bound."""
 
     async def act(client: TurnsClient) -> Mapping[str, int]:
-        async with client.audit.noted("flow.resume", by=whoami(), detail=version):
+        async with client.orders.place("flow.resume", by=whoami(), detail=version):
             return await client.flows.resume(version, by=whoami())
 
     _done(with_client(act), as_json, f"{version} gets turns again")

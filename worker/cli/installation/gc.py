@@ -48,7 +48,7 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
     }
 
     async def store(client: TurnsClient) -> dict[str, int]:
-        async with nullcontext() if dry_run else client.audit.noted("gc", by=whoami()):
+        async with nullcontext() if dry_run else client.orders.place("gc", by=whoami()):
             return await clear(client.store, dry_run=dry_run, events=lives["events"], attempts=lives["attempts"])
 
     async def objects(client: TurnsClient) -> ClearedObjects:

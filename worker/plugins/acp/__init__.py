@@ -1,1 +1,1 @@
-"""Agents that speak the Agent Client Protocol: one runner, and a declaration for each of them."""
+"""Agents that use the Agent Client Protocol (ACP): one runner, and a declaration for each agent."""

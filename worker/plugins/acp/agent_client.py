@@ -1,8 +1,7 @@
-"""The client of one ACP agent: a process that starts the agent, asks it once, and reports what comes, a JSON line each.
+"""The client process of one ACP agent: start the agent, send one prompt, and report events as JSON lines.
 
-Protocol 1 over standard input and output. Why not the official Python SDK (0.12.1): it refuses an answer whose stop
-reason is not one of five, which real agents send, and it needs pydantic and a loop in a process that otherwise starts
-in some 20 ms. Standard library only.
+Speaks protocol 1 over standard input and output. The official Python SDK (0.12.1) is not used: it rejects stop reasons
+that real agents send, and its pydantic and event loop would slow down a start that takes 20 ms. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from worker.plugins.acp.permissions import allowed, arguments_of, chosen, paths_by_name, ruled, tool_of
 from worker.runners import approval_client
 
-#: The version of the protocol that is asked for, and the only one that is understood.
+#: The only supported version of the protocol.
 PROTOCOL = 1
 #: Longest line of the agent, in bytes.
 _MAX_LINE = 16 * 2**20
-#: How long an agent may take to leave once it was asked nothing more, and then between SIGTERM and SIGKILL.
+#: Seconds an agent may take to exit after its input is closed, and between SIGTERM and SIGKILL.
 _LEAVE_SECONDS, _TERM_SECONDS = 5.0, 2.0
-#: How often thoughts and the like are reported as a sign of life, in seconds.
+#: Seconds between signs of life while the agent only thinks.
 _BEAT_SECONDS = 1.0
-#: A text that is shorter may come twice, in characters.
+#: Shorter texts may legitimately repeat, in characters.
 _LEAST_AGAIN = 20
 _METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
 
-#: Stop reasons that break an answer off -> the line about it. ``end_turn`` ends one; all others are incomplete.
+#: Stop reasons other than ``end_turn`` -> reported event; unknown reasons are incomplete.
 _STOPPED: Mapping[str, dict[str, Any]] = {
     "max_tokens": {"event": "error", "kind": "limit", "text": "the model's output was too long (max_tokens)"},
     "max_turn_requests": {"event": "error", "kind": "limit", "text": "too many model calls (max_turn_requests)"},
@@ -45,11 +44,11 @@ _STOPPED: Mapping[str, dict[str, Any]] = {
 }
 
 
-#: Kinds of tool calls -> what they do, as a run's journal has it. Of a kind that is not here nothing is known.
+#: Kinds of tool calls -> kinds in the journal; other kinds are unknown.
 _KINDS = {"edit": "write", "execute": "run", "read": "read", "search": "read", "think": "read", "fetch": "read"}
-#: The parts of a tool call that are remembered.
+#: Remembered fields of a tool call.
 _CALL = ("kind", "title", "locations", "rawInput", "rawOutput", "content", "status")
-#: Of a command's output this many characters are reported, the last ones.
+#: Characters of a command's output that are reported, from its end.
 _OUTPUT = 20_000
 
 
@@ -69,10 +68,10 @@ class RequestFailed(Exception):
 
 
 def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
-    """The answer to the prompt, which is its end in protocol 1; None for any other message.
+    """Return the answer to the prompt, which ends protocol 1; None for any other message.
 
     Raises:
-        Failed: the prompt failed.
+        RequestFailed: the prompt failed.
     """
     if message.get("id") != asked or "method" in message:
         return None
@@ -82,13 +81,13 @@ def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] |
     return result if isinstance(result, dict) else {}
 
 
-#: Protocol -> how the end of a prompt is recognised in it. In the draft of version 2 the answer to ``session/prompt``
-#: only acknowledges, and the stop reason comes in an update: a second function of this form.
+#: Protocol -> function that recognizes the end of a prompt. In the draft of version 2, the answer to ``session/prompt``
+#: only acknowledges, and the stop reason comes in an update.
 ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: end_in_answer}
 
 
 class Reports:
-    """Writes what the agent did, as the scripted agent's lines are written."""
+    """Prints the agent's events in the scripted agent's format."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
@@ -98,14 +97,14 @@ class Reports:
         self._message, self._pieces = "", list[str]()
 
     def say(self, event: str, **more: Any) -> None:
-        """Write one line."""
+        """Print one event."""
         self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
         self._out.flush()
 
     def text(self, text: str, message: str = "") -> None:
-        """A piece of the answer; another paragraph than what was said before a tool call, or in another message.
+        """Print a piece of the answer; start a new paragraph after a tool call or in a new message.
 
-        A message that is sent whole behind its pieces is not said again.
+        A complete message that repeats its own pieces is not printed.
         """
         again = message == self._message and len(self._pieces) > 1 and text == "".join(self._pieces)
         if not text or (again and len(text) >= _LEAST_AGAIN):
@@ -119,12 +118,12 @@ class Reports:
         self.say("output", text=text, message=message)
 
     def tool(self, call: Mapping[str, Any]) -> None:
-        """The use of a tool."""
+        """Print the start of a tool call."""
         self._gap, self._pieces = True, []
         self.say("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def call(self, name: str, call: Mapping[str, Any]) -> None:
-        """How the use of a tool ended, for the journal of the run."""
+        """Print the end of a tool call, for the run's journal."""
         given, kind = _mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
         content = [part for part in _list(call.get("content")) if isinstance(part, dict)]
         if kind == "write":
@@ -148,14 +147,14 @@ class Reports:
         )
 
     def beat(self) -> None:
-        """A sign of life: the agent does something that is not part of its answer."""
+        """Print a sign of life while the agent does something other than answering."""
         if time.monotonic() - self._beat > _BEAT_SECONDS:
             self._beat = time.monotonic()
             self.say("evidence", facts={})
 
 
 class Client:
-    """Speaks with one agent."""
+    """The ACP connection to one agent."""
 
     def __init__(self, given: Mapping[str, Any], reports: Reports) -> None:
         self._given = given
@@ -166,9 +165,9 @@ class Client:
         self._calls: dict[str, dict[str, Any]] = {}
         self._journaled: set[str] = set()
         self._denied: list[str] = []
-        self._asked = False  # a person is asked; the run ends with that
-        self._allowed = ""  # the call that a person allowed, while it runs
-        self._held: list[Mapping[str, Any]] = []  # requests that wait for its end
+        self._asked = False  # a person is asked, which ends the run
+        self._allowed = ""  # the approved call, while it runs
+        self._held: list[Mapping[str, Any]] = []  # permission requests that wait for its end
         self._skipped = 0
         self._cost: float | None = None
         self._lock = threading.Lock()
@@ -183,10 +182,11 @@ class Client:
         self._asking = False
 
     def run(self) -> None:
-        """Ask once, and report the end.
+        """Send the prompt and report the end.
 
         Raises:
-            Gone: the agent ended before it had answered. Failed: it answered with an error.
+            AgentGone: the agent ended without an answer.
+            RequestFailed: the agent answered with an error.
         """
         hello = self._request(
             "initialize",
@@ -213,11 +213,10 @@ class Client:
         except (AgentGone, RequestFailed):
             if not self._asked:
                 raise
-            end = {}  # it was asked to stop, and how it does that says nothing
+            end = {}  # the agent was asked to stop, so its ending means nothing
         self._finish(end)
 
     def _open(self, can: Mapping[str, Any]) -> None:
-        """Continue the session that is named, else begin one."""
         place = {"cwd": str(self._folder), "mcpServers": []}
         if not (known := self._given["session"]):
             self.session = str(self._request("session/new", place).get("sessionId") or "")
@@ -239,7 +238,6 @@ class Client:
         return end
 
     def _finish(self, end: Mapping[str, Any]) -> None:
-        """Let it leave, take what it still says, and report its end."""
         self.leave()
         self._usage(end)
         for name in self._calls.keys() - self._journaled:
@@ -255,7 +253,7 @@ class Client:
             self._reports.say(**_STOPPED[str(reason)])
 
     def _unended(self, end: Mapping[str, Any]) -> str:
-        """Say what contradicts an end: an error beside it, or a tool that still runs; empty for nothing."""
+        """Return what contradicts the end: a reported error or a running tool; empty for nothing."""
         if error := _mapping(end.get("_meta")).get("error"):
             return f"the agent reports an error: {_mapping(error).get('message') or error}"
         running = [
@@ -264,7 +262,6 @@ class Client:
         return f"the agent ended while a tool of it ran: {running[0].get('title')}" if running else ""
 
     def _usage(self, end: Mapping[str, Any]) -> None:
-        """Report what was used, wherever the agent says it."""
         meta = _mapping(end.get("_meta"))
         used = _mapping(end.get("usage")) or _mapping(meta.get("usage"))
         count = _mapping(_mapping(meta.get("quota")).get("token_count"))
@@ -278,7 +275,7 @@ class Client:
             self._reports.say("usage", usage=named)
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        """Answer a request of the agent, or report an update. What nobody knows is let pass."""
+        """Answer a request of the agent, or report an update; ignore unknown messages."""
         method, params = message.get("method"), _mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
@@ -316,13 +313,13 @@ class Client:
                 self._reports.beat()
 
     def _remember(self, update: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all that the agent named of a tool call: an update names only changes."""
+        """Return all known fields of a tool call, because updates contain only changes."""
         call = self._calls.setdefault(str(update.get("toolCallId")), {})
         call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
 
     def _progressed(self, update: Mapping[str, Any]) -> None:
-        """Note the end of a call; one that ran without having asked counts as any other that ran."""
+        """Report the end of a call; a call that never asked for permission counts as run."""
         name = str(update.get("toolCallId"))
         if update.get("status") not in {"completed", "failed"} or name in self._journaled:
             return
@@ -336,7 +333,7 @@ class Client:
                 self._decide(message)
 
     def _decide(self, message: Mapping[str, Any]) -> None:
-        """Answer a request for permission, at once or when the call that a person allowed has ended."""
+        """Answer a permission request, or hold it until the approved call has ended."""
         before, params = self._asked, _mapping(message.get("params"))
         call = self._remember(_mapping(params.get("toolCall")))
         yes = params.get("sessionId") == self.session and not self._asked and self._permission(call)
@@ -351,7 +348,7 @@ class Client:
             self._interrupt()
 
     def _permission(self, call: Mapping[str, Any]) -> bool | None:
-        """Whether a call may run; None: not before the one has ended that a person allowed."""
+        """Return whether a call may run; None: wait for the end of the approved call."""
         given = self._given
         word = ruled(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
         yes = word == "run" or (not word and allowed(call, given["allow"], self._edits))
@@ -370,7 +367,7 @@ class Client:
         return bool(said == approval_client.YES)
 
     def _kept_word(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
-        """What the keeper of permits says about a call; where it does not answer, no call of this run may run."""
+        """Ask the permit keeper about a call; if the keeper fails, deny every call."""
         try:
             given, keeper = arguments_of(call) or paths_by_name(call), self._given["keeper"]
             return str(approval_client.ask(keeper, tool_of(call), given, asks=asks, waits=True, ended=ended))
@@ -378,7 +375,7 @@ class Client:
             return str(approval_client.NO)
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask, and wait for the answer. Raises ``RequestFailed``: the answer is an error."""
+        """Send a request and wait for its result."""
         asked = self._send(method, params)
         while (message := self._next()).get("id") != asked or "method" in message:
             self._take(message)
@@ -403,7 +400,7 @@ class Client:
             raise AgentGone from error
 
     def _next(self) -> dict[str, Any]:
-        """The agent's next message; any other line is counted. Raises ``AgentGone``."""
+        """Return the agent's next message; other lines are counted."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)
@@ -415,7 +412,7 @@ class Client:
         raise AgentGone
 
     def cancel(self) -> None:
-        """Ask it to stop; for the handler of a signal."""
+        """Ask the agent to stop; safe in a signal handler."""
         note = self._cancelling()
         if self._asking and self._lock.acquire(blocking=False):
             with contextlib.suppress(OSError, ValueError):
@@ -423,7 +420,7 @@ class Client:
             self._lock.release()
 
     def _interrupt(self) -> None:
-        """Have it stop, since a person is asked; one that does not is ended. Raises ``AgentGone``."""
+        """Ask the agent to stop because a person is asked; terminate it if it does not stop in time."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()
@@ -433,7 +430,7 @@ class Client:
         return {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
 
     def leave(self) -> int | None:
-        """Let it read the end of its input, and see it out; what it still says counts. Returns its exit code."""
+        """Close the agent's input, read its last messages, and return its exit code."""
         with contextlib.suppress(OSError):
             self._stdin.close()
         timers = [
@@ -455,7 +452,7 @@ class Client:
 
 
 def main() -> int:
-    """Run the agent that standard input names; returns the exit code."""
+    """Run the agent described on standard input and return the exit code."""
     given = json.loads(sys.stdin.buffer.read())
     reports = Reports(sys.stdout.buffer)
     try:
@@ -482,7 +479,7 @@ def main() -> int:
 
 
 def _ended_as(code: int | None, reports: Reports) -> int:
-    """End as the agent ended, which had not answered: by the same signal, and never with 0."""
+    """Exit as the agent did: by the same signal, and never with 0."""
     reports.say("evidence", facts={"agent_exit": code})
     if code is not None and code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None

@@ -1,4 +1,4 @@
-"""What an ACP agent may do when it asks, by the runner's settings and the policy's rules."""
+"""Decide on an ACP agent's permission requests, by the runner's settings and the policy's rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.runners.tool_rules.patterns import fit
 
 
 def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return whether a tool call that no rule is about may run: its kind is listed, or it edits files of ``folder``."""
+    """Return whether a call without a matching rule may run: its kind is listed, or it edits files in ``folder``."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
@@ -22,16 +22,16 @@ def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> b
 
 
 def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The paths and the input of a call, by name; None of an agent that shows no input."""
+    """Return the paths and the input of a call by name; None if the agent shows no input."""
     given = call.get("rawInput")
     return paths_by_name(call) | given if isinstance(given, dict) else None
 
 
 def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Return what the policy says about a call: run, ask, deny, or nothing. The tool's name is the kind of the call.
+    """Return the policy's decision on a call: run, ask, deny or empty. The tool's name is the call's kind.
 
-    Of a call without an input nobody knows what it does: a rule about its tool that names arguments, the network or a
-    folder denies it, unless its paths tell the folder, and so does one that has a person asked.
+    A call without input is denied if a rule for its tool names arguments, the network or an unknown folder, or asks a
+    person.
     """
     tool, given = tool_of(call), arguments_of(call)
     placed = _paths(call) and tool != "execute"
@@ -49,12 +49,12 @@ def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str
 
 
 def tool_of(call: Mapping[str, Any]) -> str:
-    """What rules call its tool."""
+    """Return the tool's name for rules, which is the kind of the call."""
     return str(call.get("kind") or "other")
 
 
 def paths_by_name(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The paths of a call as arguments that rules may name: ``path``, ``path 1`` and so on."""
+    """Return the paths of a call as arguments for rules: ``path``, ``path 1`` and so on."""
     return {f"path {number}" if number else "path": path for number, path in enumerate(_paths(call))}
 
 
@@ -68,7 +68,7 @@ def _inside(path: object, folder: Path) -> bool:
 
 
 def chosen(options: object, *, yes: bool) -> dict[str, Any]:
-    """The outcome of a permission request: once, never always; where that is not offered, cancelled."""
+    """Return the answer to a permission request: allow or reject once; cancelled if not offered."""
     wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
     for kind in wanted:
         for option in options if isinstance(options, list) else ():

@@ -1,4 +1,4 @@
-"""Runs agents that speak ACP: ``acp:opencode:MODEL``, or ``acp:FILE:MODEL`` with your own declaration."""
+"""Run ACP agents: ``acp:opencode:MODEL``, or ``acp:FILE:MODEL`` with the user's declaration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from worker.runners.witnessed import ObservedCalls
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"
-#: The agents whose declarations are beside this file.
+#: Agents whose declarations are in this folder.
 KNOWN = tuple(sorted(path.stem for path in _HERE.glob("*.yaml")))
 _KINDS: Mapping[str, Kind] = {
     "mode": word,
@@ -39,7 +39,7 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpAgent:
-    """One declared agent. ``mode``: the mode that its session is put into; empty: its own."""
+    """A declared agent; ``mode`` is its session's mode, or empty for the agent's default."""
 
     program: AgentProgram
     mode: str = ""
@@ -48,17 +48,21 @@ class AcpAgent:
 
 
 def read_agent(text: str, source: str) -> AcpAgent:
-    """A declared agent. Raises ``DeclarationError``: the declaration is wrong; a line for each problem."""
+    """Parse an agent's declaration.
+
+    Raises:
+        DeclarationError: the declaration is invalid; one line per problem.
+    """
     found = read_declaration(text, source, _KINDS)
     return AcpAgent(program=program_of(found), **{name: found[name] for name in _KINDS if name in found})
 
 
 class AcpLines(ChildLines):
-    """As ``ChildLines``; a run may also end with a call that a person is to be asked about.
+    """Reads the events of our ACP client, including a call that needs a person's decision.
 
     Attributes:
-        asks: our client's line about that call; empty without one.
-        pieces: those of its output, with their messages' names.
+        asks: the event with that call; empty without one.
+        pieces: pieces of the answer, with the ids of their messages.
     """
 
     def __init__(self) -> None:
@@ -67,7 +71,7 @@ class AcpLines(ChildLines):
         self.pieces: list[tuple[str, str]] = []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Take in a line of our client. Raises as ``Transcript.take``."""
+        """Collect one event of our client and return the event to pass on, if any."""
         if event.get("event") != "asks":
             heard = super().take(event)
             if heard and heard.kind == "output":
@@ -78,7 +82,7 @@ class AcpLines(ChildLines):
         return None
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """The verdict by what it said."""
+        """Return the verdict from the agent's own events."""
         if self.asks and not self.error and ending.exit.code == 0:
             reason = f"a person is asked about a call of {self.asks.get('tool')}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence={**evidence, **self.evidence})
@@ -86,26 +90,30 @@ class AcpLines(ChildLines):
 
 
 class AcpRunner(ProgramRunner):
-    """Runs the agent that the option names: one of ``KNOWN``, or a declaration's path, which counts from the root."""
+    """Runs the agent named by the option: one of ``KNOWN``, or a declaration's path below the root."""
 
     name = "acp"
     holds_tools = True
 
     def agent(self, option: str, settings: Settings) -> AcpAgent:
-        """The agent that an option names. Raises ``DeclarationError``."""
+        """Load the declaration of the option's agent.
+
+        Raises:
+            DeclarationError: the declaration is invalid.
+        """
         name = option.partition(":")[0]
         return load(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, read_agent)
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """The program of a model with this option."""
+        """Return the program of the option's agent."""
         return self.agent(option, settings).program
 
     def hear(self, run: Run) -> AcpLines:
-        """Return the reader of its output."""
+        """Return a reader for the run's output."""
         return AcpLines()
 
     def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
-        """Return its answer without messages that are the text of calls beside its loop, where it has such."""
+        """Return the answer, without messages that came from side calls, such as a title."""
         if not (isinstance(heard, AcpLines) and witnessed and self.agent(run.order.option, run.settings).side_calls):
             return heard.text
         whole: dict[str, list[str]] = {}
@@ -116,17 +124,17 @@ class AcpRunner(ProgramRunner):
         return kept.lstrip("\n") if asides else kept
 
     def interruption(self, run: Run, heard: Heard) -> Interruption | None:
-        """The call that a person is asked about: the rules say who, and for how long."""
+        """Return the question for a person about the reported call, or None."""
         if not isinstance(heard, AcpLines) or not heard.asks:
             return None
         return waiting(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command: our client, which starts the agent in its box."""
+        """Return the command of our client, which starts the agent, and its mounts."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def stdin(self, run: Run) -> bytes:
-        """Return what the client is to start, and to ask."""
+        """Return the input of our client, JSON-encoded."""
         order = run.order
         orders = {} if order.read_only else tool_orders(order, boxed=box.is_used(run.settings.box))
         given = {

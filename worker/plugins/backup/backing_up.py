@@ -36,13 +36,13 @@ def backup(target: Path, as_json: bool) -> None:
     settings = require_store(load())
     if not target.parent.is_dir():
         raise click.UsageError(f"no folder {target.parent}")
-    line = with_client(lambda client: client.audit.note("backup", by=whoami()))
+    line = with_client(lambda client: client.orders.record("backup", by=whoami()))
     try:
         saved = saving.save(settings, target.absolute(), lambda: with_client(_wanted))
     except Exception as error:
         why = error  # ``error`` ends with this block
         with suppress(HelixError):
-            with_client(lambda client: client.audit.refuse(line, why))
+            with_client(lambda client: client.orders.refuse(line, why))
         raise
     if as_json:
         write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})

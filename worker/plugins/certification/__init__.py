@@ -1,4 +1,4 @@
-"""The certification kit: it drives a runner's real program through situations, and judges its verdicts."""
+"""The certification kit: drive a runner's real program through situations, and judge its verdicts."""
 
 COMMANDS = {
     "certify-runner": (

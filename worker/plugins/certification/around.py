@@ -1,4 +1,4 @@
-"""A program around an agent's: ``python -I -S around.py KIND PROGRAM ARGUMENT...``. Standard library only."""
+"""A wrapper around an agent's program: ``python -I -S around.py KIND PROGRAM ARGUMENT...``. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import threading
 from typing import IO
 
 _JUNK = b'\x00\xff not a line of yours\n{}\n[1, 2]\nnull\n{"type": \n'
-#: So much may be written into one file, in bytes.
+#: Largest file the program may write, in bytes.
 _SMALL = 16_384
 _TO_CLOSE = 400
 
 
 def main() -> int:
-    """Run the program, spoil what KIND says, and return its exit code."""
+    """Run the program, disturb it as KIND says, and return its exit code."""
     kind, *command = sys.argv[1:]
     if kind == "small-files":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

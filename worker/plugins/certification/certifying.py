@@ -1,4 +1,4 @@
-"""``turns certify-runner``: drive a runner's real program through situations, and print what its word is worth."""
+"""The command ``turns certify-runner``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from worker.plugins.certification.trial import Trial
 
 
-#: The kit leads every call to its own service: these only have to be there.
+#: Settings that must exist although the kit redirects every call to its own service.
 _NEEDED = {
     "HELIX_CLAUDE_API_URL": "http://certify.invalid",
     "HELIX_CLAUDE_API_KEY": "sk-certify",
@@ -43,7 +43,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     from worker.plugins.certification.trial import tried
     from worker.runners.guard import processes
 
-    configure_logging(Settings(log_level="error"))  # the table says it
+    configure_logging(Settings(log_level="error"))  # the table shows errors
     os.environ.update({key: value for key, value in _NEEDED.items() if not os.environ.get(key)})
     models = load().models
     runner, option = build_runner(models.get(name, name))
@@ -55,7 +55,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
         for row in tried(runner, option, name, wanted, jobs):
             rows.append(row)
             for line in [*_HEAD, _line(row)] if len(rows) == 1 else [_line(row)]:
-                click.echo(line, err=as_json)  # beside JSON the lines are progress
+                click.echo(line, err=as_json)  # with --json, the lines only show progress
     finally:
         processes.shared().stop()
     counts = _counts(rows)
@@ -84,7 +84,7 @@ def _line(row: Trial) -> str:
 
 
 def _counts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
-    """How often each of the three words is wrong, and how many true ends it keeps, where the situation came about."""
+    """Count false and kept ends for the agent, our gate and our verdict, where the situation applied."""
     found, rows = {}, [row for row in rows if row.applies]
     for whose in ("agents", "without", "ours"):
         said = [(row, bool(getattr(row, whose))) for row in rows]

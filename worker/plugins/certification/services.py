@@ -1,4 +1,4 @@
-"""Stub services on loopback: each answers an agent's real model calls from a script, in the form it was asked in."""
+"""Stub model services on loopback, which answer an agent's real calls from a script, in the call's own API."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from worker.plugins.certification.stub_reply import PART, QUESTION, SUB_QUESTION
 from worker.runners.guard.provider_reports import api_of
 
 _TITLE = "A title"
-#: What no service sends forever: so long a hanging one is kept, in seconds.
+#: Seconds that a hanging response is kept open.
 _HANGS = 120.0
-#: So long a reply with ``waits`` is held for another call, in seconds.
+#: Seconds that a reply with ``waits`` waits for another call.
 _WAITS = 3.0
 _MODEL = re.compile(r"/models/([^/:]+):")
 _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
@@ -29,25 +29,26 @@ class _Cut(Exception):
 
 
 class Service:
-    """As a context: ``url`` answers in all four forms. One reply per model call; the last one answers all further ones.
+    """A stub service as a context manager, reachable at ``url`` in all four APIs.
 
-    With ``tools``, calls that offer none are an agent's side calls, such as for a title: they are answered well.
+    Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls,
+    such as for a title, and are answered normally.
     """
 
     def __init__(self, replies: tuple[StubReply, ...], *, tools: bool) -> None:
         self._replies, self._tools = list(replies), tools
         self._lock, self.over = threading.Lock(), threading.Event()
-        #: Set behind the first piece of an answer; of one that is not streamed as its making begins.
+        #: Set after the first piece of an answer, or before an unstreamed answer.
         self.spoke = threading.Event()
         self.calls = 0
-        #: What came about of what a situation may need.
+        #: The needs of the situation that were met.
         self.met: set[Need] = set()
         self._helper: StubReply | None = None
         self._joined = threading.Event()
-        #: The calls of the agent's loop from the one that got ``PART`` on.
+        #: Calls of the agent's loop since the reply with ``PART``.
         self._since_part: list[dict[str, Any]] = []
         self._limited = False
-        #: The bodies of the model calls, in order, and their headers with names in small letters.
+        #: Bodies and lower-case headers of the model calls, in order.
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
 
@@ -68,12 +69,12 @@ class Service:
         self.die()
 
     def die(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
     def take(self, request: dict[str, Any]) -> StubReply:
-        """The reply to a model call."""
+        """Choose the reply to a model call."""
         with self._lock:
             if self._helper and SUB_QUESTION in (said := json.dumps(request)) and QUESTION not in said:
                 self.met.add("sub-agent")
@@ -94,13 +95,13 @@ class Service:
             return reply
 
     def hold(self) -> None:
-        """Hold a reply until another call of the agent's loop is under way."""
+        """Delay a reply until another call of the agent's loop has started."""
         if self._joined.wait(_WAITS):
             self.met.add("parallel call")
 
     @property
     def repaired(self) -> bool:
-        """Return whether a later call asked again what ``PART`` had answered, or goes on where its limit stopped it."""
+        """Return whether a later call repeated the call that got ``PART``, or continued its limited answer."""
         first, *later = self._since_part or [{}]
         goes_on = self._limited and any(PART in json.dumps(each) for each in later)
         return goes_on or any(_question(each) == _question(first) for each in later)
@@ -116,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self._send(200, b"")
@@ -208,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang()
         half = reply.cut == "tool" and place == "tool" and "tool" in sent
         if reply.cut == "first" or half or (reply.cut == "end" and place == "end"):
-            self.owner.over.wait(0.3)  # what was sent is to be read before the connection is gone
+            self.owner.over.wait(0.3)  # let the agent read what was sent
             raise _Cut
 
     def _event(self, event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The situations of the kit: what happens to an agent, and what an honest verdict on it may be."""
+"""The situations of the kit: what happens to an agent, and which verdicts would be honest."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from typing import Any, Literal
 
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, Need, StubReply
 
-#: ``whole``: the agent can finish; its end must count. ``broken``: it cannot; no end may count. ``open``: it may
-#: recover or not; an end counts only with the whole answer.
+#: ``whole``: the agent can finish, so its end must count. ``broken``: it cannot, so no end may count. ``open``: it may
+#: recover; an end counts only with the whole answer.
 Truth = Literal["whole", "broken", "open"]
-#: Our program around the agent's (``around.py``).
+#: Kinds of our wrapper around the agent's program (``around.py``).
 Around = Literal["", "junk", "exit-zero", "exit-one", "close-stdout", "lose-last-line", "forks", "small-files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """One thing that happens to an agent.
+    """One situation of an agent.
 
     Attributes:
-        name: what happens. truth: what an honest verdict may be.
-        replies: what the service answers; the last reply answers all further calls.
-        signal: sent to the agent's first process behind the first piece. stops: we ask it to stop then.
-        around: the program around it. idle, seconds: the longest silence, and the run's time; 0: as usual.
-        unreachable: no service is there. unknown_session: it is to continue a session that is not there.
-        needs: what the agent must do for it; an agent that does not is not in the situation.
+        name: what happens.
+        truth: which verdict is honest.
+        replies: the service's replies; the last one repeats.
+        signal: signal for the agent's processes after the first piece.
+        stops: True if we ask the agent to stop at that point.
+        around: the wrapper's kind.
+        idle, seconds: longest silence and run time; 0 for the usual ones.
+        unreachable: True if there is no service.
+        unknown_session: True if the run continues a missing session.
+        needs: what the agent must do for the situation to apply.
     """
 
     name: str
@@ -42,7 +46,7 @@ class Situation:
 
 
 _PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 7)), LAST_WORDS)
-#: No two alike: Gemini ends an answer that repeats itself.
+#: All different, because Gemini stops answers that repeat themselves.
 _LINES = [f"Line {n} of the text, about {n * 7919 % 1000}.\n" for n in range(1500)]
 _GOOD = StubReply(pieces=_PIECES)
 _SLOW = StubReply(pieces=("Here is the answer. ", *[f"Sentence {n} of many. " for n in range(1, 200)]), delay=0.3)
@@ -54,7 +58,6 @@ _LOOKS = replace(_UNKNOWN_TOOL, if_tools=True)
 
 
 def _part(**how: Any) -> StubReply:
-    """An answer of which the end is missing."""
     return StubReply(pieces=_PIECES[:4], **how)
 
 
@@ -107,7 +110,7 @@ _SERVICE = [
     _broken("no service", _GOOD, unreachable=True),
 ]
 
-#: An answer that several model calls make. ``PART`` has no place in it unless a later call repaired it.
+#: Answers made by several calls; ``PART`` must not be in them unless a later call repaired it.
 _SEVERAL = [
     _open("several calls, one cut", _LOOKS, StubReply(pieces=(PART,), end="limit"), _GOOD, needs="later call"),
     _open("several calls, one filtered", _LOOKS, StubReply(pieces=(PART,), end="filter"), _GOOD, needs="later call"),

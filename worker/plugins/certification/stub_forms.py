@@ -1,6 +1,6 @@
-"""The four forms of a model API.
+"""The four model APIs of the stub service.
 
-Each yields the events of a stream with the place at which they are, and makes the whole answer.
+Each class yields the events of a stream, with their places, and builds the unstreamed answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from worker.plugins.certification.stub_reply import StubReply
 from worker.runners.witnessed import Api
 
-#: No agent sees one name of a call twice, as with a real service.
+#: Call ids are unique, as with a real service.
 _CALLS = itertools.count(1)
 _Events = Iterator[tuple[str, dict[str, Any]]]
 
@@ -72,7 +72,7 @@ def _block(index: int, what: str, **more: Any) -> dict[str, Any]:
 
 
 def parsed(given: str) -> Any:
-    """Return the JSON value in a text."""
+    """Parse a JSON text; an empty object if it is invalid."""
     try:
         return json.loads(given)
     except ValueError:

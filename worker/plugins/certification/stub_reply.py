@@ -1,4 +1,4 @@
-"""What a stub service answers to one model call."""
+"""A stub service's reply to one model call."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-#: The end of every whole answer: a text without it is not whole.
+#: The last words of every whole answer; a text without them is not whole.
 LAST_WORDS = "These are the last words of the whole answer."
 QUESTION = "Please answer this question: who is certified here?"
-#: The text of a call that ends badly while others go on, and the question of a sub-agent.
+#: The text of a call that fails while others continue, and a sub-agent's question.
 PART, SUB_QUESTION = (
     "The first chapter begins in the old town and goes on until it",
     "Count the books in the old library.",
 )
 
-#: What a situation needs of the agent to come about at all.
+#: What an agent must do for a situation to apply.
 Need = Literal["later call", "parallel call", "sub-agent"]
 End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StubReply:
-    """What one model call gets.
+    """The reply to one model call.
 
     Attributes:
-        pieces: the answer's text. delay: seconds before each piece.
-        end: how the service says that it ended; ``none``: its stream ends in order, without a word of that.
-        tool: a call behind the text: the tool's name, and its arguments as they are sent.
-        status: an error's HTTP status instead of an answer, with its ``retry_after``.
-        cut: the connection breaks off: before the answer, after its first piece, in the tool call, or before its end.
-        hangs: nothing more comes: before the answer, or after its first piece.
-        fails: an error event comes after the first piece. dies: the service is gone after a cut.
-        body: sent as it is instead of an answer.
-        if_tools: only for a call that offers tools; another one gets the next reply of the script.
-        helper: the reply calls the agent's sub-agent tool, and this is what each call of the sub-agent gets; where none
-            is offered the next reply is given. waits: it is held until another call is under way.
+        pieces: pieces of the answer.
+        delay: seconds before each piece.
+        end: reported end; ``none``: the stream ends normally but without a reason.
+        tool: tool call after the text: name, and arguments as sent.
+        status, retry_after: HTTP error instead of an answer.
+        cut: where the connection breaks: before the answer, after the first piece, in the tool call, before the end.
+        hangs: where the stream hangs: before the answer, or after the first piece.
+        fails: True for an error event after the first piece.
+        dies: True if the service stops after the cut.
+        body: raw body instead of an answer.
+        if_tools: True if only calls with tools get this reply; others get the next one.
+        helper: reply for the sub-agent that this reply starts; skipped if no sub-agent tool is offered.
+        waits: True if the reply waits for another call.
     """
 
     pieces: tuple[str, ...] = ()
@@ -59,7 +61,7 @@ class StubReply:
         return "".join(self.pieces)
 
     def fitted(self, request: dict[str, Any]) -> StubReply | None:
-        """Return the reply as a request can get it; None where it cannot."""
+        """Return the reply adapted to a request, or None if it does not fit."""
         if self.helper:
             called = _sub_agent_call(request)
             return replace(self, tool=called) if called else None
@@ -67,7 +69,6 @@ class StubReply:
 
 
 def _sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
-    """Return a call of the sub-agent tool that a request offers; None without one."""
     for tool in (each for found in request.get("tools") or () for each in found.get("functionDeclarations") or [found]):
         tool = tool.get("function") or tool
         schemas = (tool.get(name) or {} for name in ("input_schema", "parameters", "parametersJsonSchema"))

@@ -1,4 +1,4 @@
-"""One situation with a runner's real program, and the worth of its verdict."""
+"""Run a runner's real program in one situation, and assess its verdict."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from worker.runners.guard.marks import marks
 from worker.runners.guard.processes import FAST_PYTHON
 
 _AROUND = Path(__file__).with_name("around.py")
-#: Time and silence that a situation without its own may take, in seconds: some agents need 40 to start.
+#: Default time limits of a situation, in seconds; some agents need 40 s to start.
 _SECONDS, _IDLE = 120.0, 90.0
-#: Nobody listens there.
+#: An address without a service.
 _NOBODY = "http://127.0.0.1:9"
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a situation.
+    """The outcome of one situation.
 
     Attributes:
-        situation: the one that was brought about. result: the runner's. left: how many processes were left behind.
-        calls: how many calls of the agent's loop the service answered. seconds: how long it took.
-        applies: the agent got into the situation. repaired: what a call left out was asked for again.
+        left: number of processes left behind.
+        calls: number of answered calls of the agent's loop.
+        seconds: duration.
+        applies: True if the agent did what the situation needs.
+        repaired: True if the agent repeated the failed call.
     """
 
     situation: Situation
@@ -52,7 +54,7 @@ class Trial:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """The evidence of the verdict."""
+        """The verdict's evidence."""
         return self.result.completion.evidence
 
     @property
@@ -68,12 +70,12 @@ class Trial:
 
     @property
     def without(self) -> bool:
-        """Return whether it would have been without the door's witness."""
+        """Return whether the verdict would be ``complete`` without the model proxy's call log."""
         return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
 
     @property
     def agents(self) -> bool:
-        """Return whether the agent itself said that it had finished: its exit code says so where nothing else does."""
+        """Return whether the agent itself claimed to have finished, if only by exit code 0."""
         return bool(self.evidence.get("agent_complete", self.evidence.get("exit_code") == 0))
 
     @property
@@ -83,32 +85,32 @@ class Trial:
 
     @property
     def said(self) -> str:
-        """Our verdict, with the kind of an error."""
+        """Our verdict, or the kind of its error."""
         completion = self.result.completion
         return completion.kind.value if completion.kind else completion.verdict.value
 
     def false(self, complete: bool) -> bool:
-        """Return whether a verdict takes for complete an answer with its end missing."""
+        """Return whether a verdict accepts an answer that is not whole."""
         return complete and (self.situation.truth == "broken" or not self.whole)
 
     def lost(self, complete: bool) -> bool:
-        """Return whether a verdict throws a whole answer away."""
+        """Return whether a verdict rejects a whole answer."""
         return self.situation.truth == "whole" and self.applies and not complete
 
     @property
     def true_end(self) -> bool:
-        """Return whether the agent really finished: with the whole answer, and not disturbed by the kit."""
+        """Return whether the agent really finished, with the whole answer and without a disturbing wrapper."""
         here = self.situation
         return self.applies and (here.truth == "whole" or (here.truth == "open" and self.whole and not here.around))
 
     @property
     def certifiable(self) -> bool:
-        """Return whether its calls were seen at the door, where the service answered any."""
+        """Return whether the model proxy saw calls, if the service answered any."""
         return not self.calls or bool((self.evidence.get("witness") or {}).get("certifiable"))
 
     @property
     def problem(self) -> str:
-        """Say why the verdict is wrong; empty where it is right."""
+        """The verdict's mistake; empty if it is right."""
         if self.false(self.ours):
             return "taken for complete falsely"
         if self.lost(self.ours):
@@ -118,7 +120,7 @@ class Trial:
         return "" if self.certifiable else "its model calls did not pass the door"
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is printed with ``--json``."""
+        """Return the form printed by ``--json``."""
         return {
             "situation": self.situation.name,
             "truth": self.situation.truth,
@@ -138,14 +140,12 @@ class Trial:
 
 @dataclass
 class _Stop:
-    """A stop request that a situation sets."""
-
     reason: str = ""
     lease_ends: float = field(default=math.inf)
 
 
 def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int) -> Iterator[Trial]:
-    """Bring the situations about, ``jobs`` at a time; their rows in order."""
+    """Run the situations, ``jobs`` at a time, and yield their outcomes in order."""
 
     def one(situation: Situation) -> Trial:
         with tempfile.TemporaryDirectory(prefix="helix-certify-") as root:
@@ -156,7 +156,7 @@ def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation
 
 
 def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Trial:
-    # Each call of an own Python agent or a command may be a part of the answer, also one without tools, or that fails.
+    # Each call of a Python agent or command may contribute to the answer, even a call without tools or a failed one.
     own = getattr(runner, "needs_every_call", False)
     if own and situation.needs == "sub-agent":
         situation = replace(situation, truth="open")
@@ -205,11 +205,11 @@ def _order(option: str, model: str, situation: Situation, root: Path) -> Order:
 
 
 def _disturb(situation: Situation, service: Service, mark: str, stop: _Stop) -> None:
-    """Behind the first piece of an answer: send the situation's signal, or ask to stop."""
+    """Send the situation's signal, or ask to stop, after the first piece of the answer."""
     if not (situation.signal or situation.stops):
         return
     service.spoke.wait()
-    service.over.wait(1.0)  # the agent is to hear the piece
+    service.over.wait(1.0)  # let the agent read the piece
     if situation.stops:
         stop.reason = "cancelled"
     elif situation.signal:

@@ -1,1 +1,1 @@
-"""OpenAI's Codex CLI."""
+"""OpenAI's Codex CLI as an agent."""

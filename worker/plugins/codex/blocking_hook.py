@@ -1,9 +1,9 @@
-"""Codex's hook before and after each tool call: ``python -S -P blocking_hook.py ORDERS``, the call on standard input.
+"""Codex's hook around each tool call: ``python -S -P blocking_hook.py ORDERS``, with the call on standard input.
 
-ORDERS has the rules, and names who keeps the answer to an earlier question, and two files: ``seen`` says that Codex
-asks this hook, and ``question`` gets a call that a person is asked about. Codex knows no call that waits: such a call
-is blocked, and Codex is interrupted, which ends its turn in good order. Whatever goes wrong here, the call does not
-run. Only where the shell around this process is killed does it: Codex takes any end but exit code 2 for a yes.
+ORDERS holds the rules, the permit keeper and two paths: ``seen`` proves that Codex calls this hook, and ``question``
+receives a call that needs a person's decision. Codex cannot suspend a call, so such a call is blocked and Codex is
+interrupted, which ends its turn cleanly. If anything fails here, the call is blocked, unless the shell around this
+process is killed: Codex blocks only on exit code 2.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ try:
     from worker.runners import approval_client, tool_gate
 except Exception as error:
     sys.stderr.write(f"no call can be checked: {type(error).__name__}\n")
-    sys.exit(2)  # any other code lets the call run
+    sys.exit(2)  # any other exit code lets the call run
 
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 _BLOCK = 2
 
 
 def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """What the call is given, with what Codex says elsewhere: a command's place, and the paths of a patch."""
+    """Return a call's arguments, with the command's working folder and the paths of a patch."""
     given = dict(call["tool_input"])
     if call.get("cwd") and os.path.realpath(call["cwd"]) != os.path.realpath(folder):
         given["cwd"] = call["cwd"]
@@ -42,7 +42,7 @@ def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
-    """Why a call does not run; empty: it may, if Codex's own sandbox lets it."""
+    """Return why a call is blocked; empty if it may run inside Codex's own sandbox."""
     question = Path(order["question"])
     tool, folder = call["tool_name"], order["folder"]
     given = arguments_of(call, folder)
@@ -55,7 +55,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
         return str(order["denied"])
     if question.exists():
         return str(order["later"])
-    # A subagent cannot wait for a person, and no yes is for it.
+    # A subagent cannot wait for a person, and no approval applies to it.
     if word == "ask" and call.get("agent_id"):
         return str(order["unasked"])
     said = approval_client.ask(order["keeper"], tool, given, asks=word == "ask", waits=True)
@@ -67,13 +67,13 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
         return str(order["unasked"])
     written = question.with_suffix(f".{os.getpid()}")
     written.write_text(json.dumps({"tool": tool, "arguments": given}), encoding="utf-8")
-    with contextlib.suppress(FileExistsError):  # of two calls at once the first is asked about
+    with contextlib.suppress(FileExistsError):  # of several calls at once, a person is asked about the first
         os.link(written, question)
     return str(order["later"])
 
 
 def interrupt() -> None:
-    """Have Codex end its turn; where it is not found, the model hears that it is to stop."""
+    """Interrupt Codex so that it ends its turn; if it is not found, the model reads that it must stop."""
     process = os.getppid()
     while process > 1:
         name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
@@ -84,7 +84,7 @@ def interrupt() -> None:
 
 
 def main() -> int:
-    """Block with exit code 2 and the reason on standard error, else say nothing."""
+    """Block the call with exit code 2 and a reason on standard error, or exit with 0."""
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         Path(order["seen"]).touch()

@@ -1,7 +1,7 @@
-"""Runs Codex: ``codex exec --json``, one process a run, in a fresh HOME with the session's state.
+"""Run Codex: one ``codex exec --json`` process per run, in a fresh HOME with the session's state.
 
-Measured with 0.169.0 (docs/agents.md): complete only with exit code 0, ``turn.completed`` as the last end of a turn,
-and a message of the agent. An ``error`` event alone says nothing: it is also how a reconnect is reported.
+A run is complete only with exit code 0, a final ``turn.completed`` and an agent message (measured with 0.169.0,
+docs/agents.md). An ``error`` event alone means nothing, because Codex also reports reconnects this way.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from worker.runners.guard.supervision import Ending
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
-#: In a run's HOME: what its hook before tool calls reads, the call that a person is asked about, and the hook's sign.
+#: Files in a run's HOME: the hook's input, the call that needs a decision, and the proof that the hook ran.
 _ORDERS, _QUESTION, _SEEN = "helix-tools.json", "helix-question.json", "helix-hooked"
 _SHELL = re.compile(r"\S*\b(?:ba|z)?sh -l?c ")
 _ENDS = frozenset({"turn.completed", "turn.failed"})
-#: The exit code of an interrupted turn.
+#: Exit code of an interrupted turn.
 _INTERRUPTED = 1
-#: Items that are the use of a tool -> what of them is shown.
+#: Item types of tool calls -> field that is shown.
 _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}
 
 
 class CodexOutput:
     """Reads the events of one run.
 
-    ``continues``: it was asked to go on in a session it had before. ``hooked``: the folder in which its hook leaves its
-    files; None: it has none.
+    ``continues``: the run continues an earlier session. ``hooked``: folder with the hook's files; None without a hook.
     """
 
     def __init__(self, *, continues: bool, hooked: Path | None = None) -> None:
@@ -61,17 +60,17 @@ class CodexOutput:
 
     @property
     def text(self) -> str:
-        """The agent's messages, a blank line between two."""
+        """The agent's messages, separated by blank lines."""
         return "\n\n".join(self._messages)
 
     @property
     def journal(self) -> Journal:
-        """The commands that it ran, and the files that it changed."""
+        """The commands that Codex ran, and the files that it changed."""
         return self._journal.journal
 
     @property
     def asks(self) -> Mapping[str, Any]:
-        """The call that a person is asked about, ``tool`` and ``arguments``; empty without one."""
+        """The call that needs a person's decision, with ``tool`` and ``arguments``; empty without one."""
         try:
             found = json.loads((self._hooked / _QUESTION).read_text(encoding="utf-8")) if self._hooked else {}
         except (OSError, ValueError):
@@ -81,16 +80,20 @@ class CodexOutput:
 
     @property
     def finished(self) -> bool:
-        """Return whether its turn has ended well."""
+        """Return whether the turn has completed."""
         return self._end == "turn.completed"
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """The last end of a turn, and its words about it."""
+        """The last end of a turn and its message, as evidence."""
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one event. Raises ``AnswerTooLong``."""
+        """Read one event.
+
+        Raises:
+            AnswerTooLong: the answer is too long.
+        """
         event = json_object(line)
         if event is None:
             self._skipped += 1
@@ -151,7 +154,7 @@ class CodexOutput:
                 self._journal.end(name, ok=ok)
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """The verdict by its own evidence."""
+        """Return the verdict from Codex's own events and exit code."""
         code, why, kind = ending.exit.code, Why.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
@@ -180,7 +183,7 @@ class CodexOutput:
 
 
 def _unwrapped(command: str) -> str:
-    """A command without the shell around it: ``/bin/bash -lc 'pytest -q'``."""
+    """Return a command without the shell around it: ``/bin/bash -lc 'pytest -q'``."""
     found = _SHELL.match(command)
     try:
         inside = shlex.split(command[found.end() :]) if found else []
@@ -190,11 +193,11 @@ def _unwrapped(command: str) -> str:
 
 
 def _text(value: object) -> str:
-    # A lone surrogate can be written in JSON, but in no file, message or key.
+    # JSON allows lone surrogates, but UTF-8 does not.
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-#: Codex's own settings, with names in braces to be filled in.
+#: Codex's own configuration, with placeholders in braces.
 _CONFIG = Path(__file__).with_name("config.toml").read_text(encoding="utf-8")
 _PROGRAM = AgentProgram(
     program="codex",
@@ -207,37 +210,37 @@ _PROGRAM = AgentProgram(
 )
 
 
-#: Seconds that a hook may take: Codex lets the call of one that took longer run.
+#: Time limit of a hook in seconds; Codex runs a call whose hook timed out.
 _DAY = 86_400
-#: Off, for its hook does not see it: input that is typed into a command. Helpers cannot wait for a person.
+#: Features that hooks cannot control: typing into a running command, and helpers, which cannot wait for a person.
 _UNHOOKED_OFF = ("-c", "features.unified_exec_tty=false", "-c", "features.multi_agent=false")
 
 
 class CodexRunner(ProgramRunner):
-    """Runs Codex once. The model is after ``:`` in the model's runner, such as ``codex:gpt-5.1``."""
+    """Runs Codex once; ``codex:gpt-5.1`` names the model."""
 
     name = "codex"
     holds_tools = True
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """The program of every run."""
+        """Return Codex, which is the same program for all options."""
         return _PROGRAM
 
     def model(self, option: str) -> str:
-        """The model that its service is asked for."""
+        """Return the model requested from the service."""
         return option
 
     def hear(self, run: Run) -> CodexOutput:
-        """Return the reader of its output."""
+        """Return a reader for the run's output."""
         return CodexOutput(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
 
     def interruption(self, run: Run, heard: Heard) -> Interruption | None:
-        """The call that a person is asked about."""
+        """Return the question for a person about the blocked call, or None."""
         asks = heard.asks if isinstance(heard, CodexOutput) else {}
         return waiting(run.order, _text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command; the orders of its hook are beside it. Raises ``OSError``."""
+        """Return the command and its mounts; write the hook's input if the run has rules."""
         if run.order.tools is None:
             return super().started(run)
         orders = run.home / _ORDERS
@@ -247,7 +250,7 @@ class CodexRunner(ProgramRunner):
         return [run.path, *self.arguments(run)], [*OUR_CODE, Bind(orders)]
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the command line. Our box is the sandbox where there is one: Codex cannot make its own in there."""
+        """Return the arguments. Codex's own sandbox is turned off inside ours, where it cannot work."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
         if box.is_used(run.settings.box):
             sandbox = "danger-full-access"

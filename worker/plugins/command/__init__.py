@@ -1,1 +1,1 @@
-"""Your own commands as agents, each by a declaration."""
+"""The user's own commands as agents, each with a declaration."""

@@ -1,4 +1,4 @@
-"""Runs a declared command: ``command:FILE``, and ``command:FILE:MODEL`` for what ``{model}`` is to name."""
+"""Run declared commands: ``command:FILE``, or ``command:FILE:MODEL`` with a value for ``{model}``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from worker.runners.base import AgentEvent
 from worker.runners.guard.supervision import Ending
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
 
-#: How a command gets its prompt.
+#: Ways to pass the prompt to a command.
 PROMPTS = ("stdin", "argument", "file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteRule:
-    """All of these must hold.
+    """Conditions that a complete run must all fulfil.
 
     Attributes:
-        exit_codes: the exit codes of a run that finished.
-        last_line: paths in the last line of output, which must be a JSON object, each with its value; empty: any line.
-        marker: a file in the delivery's folder that must be there; empty: none.
+        exit_codes: accepted exit codes.
+        last_line: required values by path in the last line, a JSON object; empty accepts any line.
+        marker: file that must exist in the delivery's folder; empty for none.
     """
 
     exit_codes: tuple[int, ...] = (0,)
@@ -41,10 +41,10 @@ class CompleteRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRule:
-    """Where the answer is: in the output as it comes, else in JSON lines, else in a file.
+    """Where the answer is: the whole output, a field in JSON lines, or a file.
 
     Attributes:
-        path: the path of a text in each JSON line that has the values of ``where``; the texts are joined.
+        path: path of the text in each JSON line with the values of ``where``; the texts are joined.
         file: a file in the delivery's folder.
     """
 
@@ -55,7 +55,7 @@ class AnswerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRules:
-    """One declared command."""
+    """A declared command, with rules for its prompt, its end and its answer."""
 
     program: AgentProgram
     prompt: str
@@ -92,7 +92,11 @@ _KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _complete, 
 
 
 def read_command(text: str, source: str) -> CommandRules:
-    """A declared command. Raises ``DeclarationError``: the declaration is wrong; a line for each problem."""
+    """Parse a command's declaration.
+
+    Raises:
+        DeclarationError: the declaration is invalid; one line per problem.
+    """
     found = read_declaration(text, source, _KINDS, ("complete",))
     return CommandRules(
         program=program_of(found),
@@ -103,7 +107,7 @@ def read_command(text: str, source: str) -> CommandRules:
 
 
 def value_at(path: str, line: Mapping[str, Any]) -> Any:
-    """Return what a JSON object has at a path such as ``result.text``; None where there is nothing."""
+    """Return the value at a path such as ``result.text`` in a JSON object; None if missing."""
     found: Any = line
     for step in path.split("."):
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -111,7 +115,7 @@ def value_at(path: str, line: Mapping[str, Any]) -> Any:
 
 
 def has(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return whether a JSON object has these values at these paths. ``1`` is not ``true``."""
+    """Return whether a JSON object has these values at these paths; ``1`` does not equal ``true``."""
     found = [(value_at(path, line), value) for path, value in values.items()]
     return all(type(there) is type(wanted) and there == wanted for there, wanted in found)
 
@@ -123,7 +127,7 @@ class CommandOutput:
     journal = None
 
     def __init__(self, command: CommandRules, read_file: Callable[[str], str | None]) -> None:
-        """``read_file``: the text of a file in the delivery's folder; None without one."""
+        """Create a reader; ``read_file`` returns a text from the delivery's folder, or None."""
         self._command = command
         self._read_file = read_file
         self._pieces: list[str] = []
@@ -138,21 +142,25 @@ class CommandOutput:
 
     @property
     def session(self) -> str:
-        """Its state is its session: it names none."""
+        """A constant, because a command's state folder is its session."""
         return "kept"
 
     @property
     def finished(self) -> bool:
-        """Its rule says what its end is, with an exit code."""
+        """Return False: only the exit code and the rule determine the end."""
         return False
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """Nothing."""
+        """An empty mapping, because commands report nothing about themselves."""
         return {}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line. Raises ``AnswerTooLong``."""
+        """Read one line.
+
+        Raises:
+            AnswerTooLong: the answer is too long.
+        """
         if line.strip():
             self._last = line
         rule = self._command.answer
@@ -172,7 +180,7 @@ class CommandOutput:
         return (AgentEvent(kind="output", text=said),)
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """The verdict over a run that ended by itself: what the rule does not declare complete is incomplete."""
+        """Return the verdict on a run that exited by itself; a run that breaks its rule is incomplete."""
         rule, code, why, reason = self._command.complete, ending.exit.code, Why.BROKE_OFF, ""
         if ended := killed(code, "the command"):
             why, reason = ended
@@ -194,41 +202,45 @@ def _listed(values: Sequence[int] | Mapping[str, Any]) -> str:
 
 
 class CommandRunner(ProgramRunner):
-    """Runs the command that a file declares; a relative path counts from ``HELIX_ROOT``."""
+    """Runs the command declared in a file; relative paths start at ``HELIX_ROOT``."""
 
     name = "command"
-    #: Its output may be a text, whose empty lines count.
+    #: The output may be plain text, in which empty lines count.
     blank_lines = True
     can_only_read = False
     needs_witness = False
     needs_every_call = True
 
     def command(self, option: str, settings: Settings) -> CommandRules:
-        """The command that an option names. Raises ``DeclarationError``."""
+        """Load the declaration named by an option.
+
+        Raises:
+            DeclarationError: the declaration is invalid.
+        """
         return load(settings.root / option.partition(":")[0], read_command)
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """The program of a model with this option."""
+        """Return the program of the option's command."""
         return self.command(option, settings).program
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the command line, with the prompt behind it where the command wants it there."""
+        """Return the arguments, followed by the prompt if the command expects it there."""
         found = super().arguments(run)
         return [*found, run.prompt] if self.command(run.order.option, run.settings).prompt == "argument" else found
 
     def stdin(self, run: Run) -> bytes:
-        """Return the prompt, where the command reads it from standard input."""
+        """Return the prompt if the command reads it from standard input."""
         return super().stdin(run) if self.command(run.order.option, run.settings).prompt == "stdin" else b""
 
     def hear(self, run: Run) -> CommandOutput:
-        """Return the reader of its output."""
+        """Return a reader for the run's output."""
         return CommandOutput(
             self.command(run.order.option, run.settings), functools.partial(_content, run.order.directory)
         )
 
 
 def _content(directory: Path, name: str) -> str | None:
-    """The text of a file in a delivery's folder; None where there is none. Links are not followed."""
+    """Read a file in a delivery's folder without following links; None if it is missing."""
     try:
         with opened(directory) as folder:
             return read_below(name, folder, MAX_ANSWER).decode("utf-8", "replace")

@@ -1,1 +1,1 @@
-"""What agents that are installed programs have in common: their declaration, their HOME, their way to the model."""
+"""Shared parts of agents that are installed programs: declaration, HOME and access to the model."""

@@ -1,6 +1,6 @@
-"""The declaration of an agent's program: its start, its files and variables, and the state that is kept of it.
+"""The declaration of an agent program: start, files, variables and kept state.
 
-Ours are beside the runners; users write their own in YAML (docs/agents.md).
+Our declarations are next to the runners; users write their own in YAML (docs/agents.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from api_client.contract.declared import Invalid, Kind, each, mapping, one_of, r
 from api_client.contract.errors import HelixError
 from worker.enforcement.documents.written import read_yaml
 
-#: The form in which an agent asks its model: where it asks below the base address, and the header with its key.
+#: API of a model service -> paths below its base address, and the header for the key.
 Api = Literal["chat", "responses", "messages", "gemini"]
 APIS: Mapping[str, tuple[tuple[str, ...], bytes]] = {
     "chat": (("/chat/completions",), b"authorization"),
@@ -29,27 +29,30 @@ APIS: Mapping[str, tuple[tuple[str, ...], bytes]] = {
     ),
 }
 
-#: What ``{name}`` in a declaration may name.
+#: Allowed placeholders ``{name}`` in a declaration.
 NAMES = frozenset({"model", "url", "key", "home", "directory", "prompt", "prompt_file", "session"})
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 
 class DeclarationError(HelixError):
-    """A declaration cannot be used; a line for each problem: ``FILE:LINE:COLUMN: what is wrong``."""
+    """A declaration is invalid; one line per problem: ``FILE:LINE:COLUMN: problem``."""
 
     code = "invalid_agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """One agent's program.
+    """A declared agent program.
 
     Attributes:
-        program: a path, or a name on PATH. arguments: what follows it; ``{name}`` is filled in (``NAMES``).
-        environment: variables, filled in as arguments are. files: files of its HOME, likewise.
-        instructions: where below its HOME it reads the session's CLAUDE.md; empty: that is put before the prompt.
-        state: files and folders below its HOME that hold its session; the session's next run finds them again.
-        api: the form in which it asks its model. version: the one that was certified; empty: none was.
+        program: a path, or a name on PATH.
+        arguments: its arguments, with placeholders (``NAMES``).
+        environment: variables, with placeholders.
+        files: files to create in its HOME, with placeholders.
+        instructions: path in its HOME from which it reads CLAUDE.md; empty: CLAUDE.md is put before the prompt.
+        state: paths in its HOME that are kept for the session's next run.
+        api: API of its model calls.
+        version: the certified version; empty for none.
     """
 
     program: str
@@ -63,17 +66,17 @@ class AgentProgram:
 
     @property
     def asks_here(self) -> bool:
-        """Return whether it finds its model by what it is given: then its model calls go through our door."""
+        """Return whether the program gets its model's address from us, so calls pass our model proxy."""
         return self.names("url")
 
     def names(self, name: str) -> bool:
-        """Return whether its declaration wants the value of a name."""
+        """Return whether the declaration uses a placeholder."""
         texts = (*self.arguments, *self.environment.values(), *self.files.values())
         return any(f"{{{name}}}" in text for text in texts)
 
 
 def filled(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str:
-    """A text with the values of the names in it. ``quoted``: each as it is written within quotes in JSON or TOML."""
+    """Fill in the placeholders of a text; ``quoted`` escapes the values for quotes in JSON or TOML."""
 
     def value(found: re.Match[str]) -> str:
         given = values.get(found[1], "")
@@ -83,7 +86,7 @@ def filled(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str
 
 
 def template(value: Any) -> str:
-    """A text in which only known names are in braces."""
+    """Check that a text has only known placeholders."""
     text = word(value)
     for name in _NAMED.findall(text):
         if name not in NAMES:
@@ -92,7 +95,7 @@ def template(value: Any) -> str:
 
 
 def below_home(value: Any) -> str:
-    """A relative path that does not leave its folder."""
+    """Check that a path is relative and stays in its folder."""
     path = PurePosixPath(word(value))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("must be a path below its folder, such as .agent/sessions")
@@ -100,7 +103,7 @@ def below_home(value: Any) -> str:
 
 
 def templates(value: Any) -> dict[str, str]:
-    """Names, each with a text to fill in."""
+    """Check a mapping of names to texts with placeholders."""
     given = mapping(value)
     found: dict[str, str] = record(dict.fromkeys(given, template))({name: str(text) for name, text in given.items()})
     return found
@@ -110,7 +113,7 @@ def _files(value: Any) -> dict[str, str]:
     return {below_home(path): text for path, text in templates(value).items()}
 
 
-#: The keys of every declaration.
+#: Keys of every declaration.
 KINDS: Mapping[str, Kind] = {
     "program": word,
     "arguments": each(template, "arguments"),
@@ -124,10 +127,12 @@ KINDS: Mapping[str, Kind] = {
 
 
 def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A declaration's keys with their values; ``program`` is always among them.
+    """Parse a declaration into its keys and values, which include ``program``.
 
-    ``source`` is what messages call the file. ``more`` are further keys that this runner knows, ``needed`` those of
-    them that must be there. Raises ``DeclarationError`` with a line for each problem.
+    ``source`` names the file in errors. ``more`` are the runner's additional keys, of which ``needed`` are required.
+
+    Raises:
+        DeclarationError: the declaration is invalid; one line per problem.
     """
     kind = record({**KINDS, **more}, ("program", *needed), "a declaration")
     try:
@@ -138,5 +143,5 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
 
 
 def program_of(found: Mapping[str, Any]) -> AgentProgram:
-    """The program of what ``read_declaration`` found."""
+    """Build the program from a parsed declaration."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})

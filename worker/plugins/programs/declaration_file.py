@@ -1,4 +1,4 @@
-"""The file, read when it has changed."""
+"""Load declaration files, with a cache for unchanged files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TypeVar
 from worker.files.safe_io import read_changed
 from worker.plugins.programs.declaration import DeclarationError
 
-#: Largest file of a declaration, in bytes.
+#: Largest declaration file, in bytes.
 MAX_BYTES = 256 * 2**10
 T = TypeVar("T")
 
 
 def load(path: Path, read: Callable[[str, str], T]) -> T:
-    """What a file declares, by ``read``, which gets its text and name. One that has not changed is not read again.
+    """Parse a declaration file with ``read``, which gets text and name; unchanged files are cached.
 
     Raises:
-        DeclarationError: it cannot be read, or is wrong.
+        DeclarationError: the file is unreadable or invalid.
     """
     return read_changed(path, read, MAX_BYTES, DeclarationError)

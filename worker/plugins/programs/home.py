@@ -1,8 +1,7 @@
-"""The HOME of one run, and what of it is kept for the session's next run.
+"""The HOME of one run, and the state kept for the session's next run.
 
-Each run has its own HOME, so that no two share a file and a run that died leaves no trace. Of a complete run's HOME the
-declared state is kept as one file, ``agent/<uuid>.zip``; later runs begin with a copy of it. What else an agent wrote
-into its HOME reaches nobody.
+Each run has its own HOME, so a run that dies leaves no trace. A complete run's declared state is kept as
+``agent/<uuid>.zip``, and later runs start with a copy. Other files in HOME are deleted.
 """
 
 from __future__ import annotations
@@ -22,21 +21,23 @@ from worker.runners.agent_sessions import continued, file_of, put_aside
 from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
 
-#: Largest state that is kept, in bytes, in the HOME and packed.
+#: Largest state that is kept, in bytes, both unpacked and packed.
 MAX_STATE = 128 * 2**20
-#: In the kept file: what we noted ourselves.
+#: File in the archive with our own notes.
 _NOTES = "helix-notes.json"
 _ENDING = ".zip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSession:
-    """The kept session that a run continues.
+    """The kept agent session that a run continues.
 
     Attributes:
-        agent_session: our name of it; empty: the run begins afresh. session: the agent's own name of it.
-        knows: what it has heard: nothing, ``history``, or the user's ``message`` too. spent: its cost so far, in US
-            dollars. content: its state, packed.
+        agent_session: our name of the session; empty for a fresh start.
+        session: the agent's own name of the session.
+        knows: what the session holds: nothing, ``history``, or also the user's ``message``.
+        spent: its cost so far, in US dollars.
+        content: its state as a zip archive.
     """
 
     agent_session: str = ""
@@ -47,14 +48,14 @@ class KeptSession:
 
 
 def kept_for(order: Order) -> KeptSession:
-    """The session a run continues, as ``agent_sessions.continued`` finds it."""
+    """Find the agent session that a run continues."""
     if found := continued(order, _ENDING, MAX_STATE, _read):
         return replace(found[2], agent_session=found[0], knows=found[1])
     return KeptSession()
 
 
 def _read(content: bytes) -> KeptSession:
-    """Raises ``ValueError``: it is damaged."""
+    """Read the notes of a kept session."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             notes = json.loads(packed.read(_NOTES))
@@ -64,10 +65,10 @@ def _read(content: bytes) -> KeptSession:
 
 
 def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
-    """Make a run's HOME: the kept state, then our files, which win.
+    """Create a run's HOME with the kept state and our files, which take precedence.
 
     Raises:
-        OSError: it cannot be written, or what was kept is damaged.
+        OSError: HOME cannot be written, or the archive is damaged.
     """
     (home / "tmp").mkdir(parents=True)
     if kept.content:
@@ -83,18 +84,17 @@ def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
 
 
 def keep(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
-    """Keep a complete run's session; as ``agent_sessions.keep``."""
+    """Keep a complete run's session and return its name, or an empty text on failure."""
     return keep_session(order, _ENDING, lambda: _packed(home, state, {"session": session, "spent": spent}))
 
 
 def forget(order: Order, kept: KeptSession) -> None:
-    """Put a session aside that its agent does not take, so that the next run begins afresh."""
+    """Put aside a session that its agent rejects, so that the next run starts fresh."""
     if kept.agent_session:
         put_aside(file_of(order, kept.agent_session, _ENDING))
 
 
 def _packed(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes:
-    """Raises ``ValueError``: it is larger than ``MAX_STATE``."""
     packed, size = io.BytesIO(), 0
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         archive.writestr(_NOTES, json.dumps(notes))
@@ -109,7 +109,7 @@ def _packed(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes
 
 
 def _files(home: Path, state: Sequence[str]) -> Iterator[Path]:
-    """Yield the plain files below the state's paths; a link leads nowhere."""
+    """Yield the regular files below the state's paths, without following links."""
     root = home.resolve()
     for name in state:
         start = root / name

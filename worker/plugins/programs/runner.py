@@ -1,4 +1,4 @@
-"""Base of the runners whose agent is an installed program: made ready, started, read, judged, its session kept."""
+"""Base of runners whose agent is an installed program: prepare, start, read and judge a run, and keep its session."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from worker.runners.tool_rules.agent_tools import agent_of, unheld
 from worker.runners.transcript import Transcript, judge
 from worker.runners.witnessed import ObservedCalls, weigh
 
-#: In the place of the key, which stays outside: the door sets it.
+#: Placeholder of the key, which the model proxy adds.
 PLACEHOLDER = "in-the-box"
 
 
 class Heard(Protocol):
-    """The reader of one agent's output, and of what it says about its own end."""
+    """Reader of an agent's output and final report."""
 
     @property
     def text(self) -> str:
@@ -51,41 +51,45 @@ class Heard(Protocol):
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """What it has used, as ``RunResult.usage`` has it."""
+        """The reported usage, as in ``RunResult.usage``."""
         ...
 
     @property
     def session(self) -> str:
-        """The agent's own name of its session; empty when it named none."""
+        """The agent's own name of its session; empty without one."""
         ...
 
     @property
     def journal(self) -> Journal | None:
-        """The tools that it used; None of an agent that reports none."""
+        """The agent's tool calls; None if it reports none."""
         ...
 
     @property
     def finished(self) -> bool:
-        """Whether it has said its end, so that it may be ended where it does not exit."""
+        """True once the agent has reported its end; if it then hangs, it may be killed."""
         ...
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """What it says about itself, for the evidence; JSON-ready."""
+        """The agent's facts about itself for the evidence, JSON-ready."""
         ...
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line of its output. Raises ``AnswerTooLong``."""
+        """Read one line of output.
+
+        Raises:
+            AnswerTooLong: the answer is too long.
+        """
         ...
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """The verdict by the agent's own evidence alone. May look at its folder."""
+        """Return the verdict from the agent's own evidence. May read its folder."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run that is to be made ready, or read."""
+    """A run to prepare or to read."""
 
     order: Order
     settings: Settings
@@ -97,7 +101,7 @@ class Run:
 
     @property
     def prompt(self) -> str:
-        """What it is to be asked: without a file for them the session's instructions first, a person's answer last."""
+        """The prompt: instructions (if the agent reads no file with them), the question, a person's decision."""
         order = self.order
         asked = prompt_for(
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
@@ -108,19 +112,19 @@ class Run:
 
     @property
     def instructions(self) -> str:
-        """The session's CLAUDE.md; empty when there is none."""
+        """The session's CLAUDE.md; empty without one."""
         return instructions_of(self.order)
 
     @property
     def images(self) -> list[Path]:
-        """The images that the user's message names, as files of the session."""
+        """The images named in the user's message, as files of the session."""
         asked = self.order.messages[-1].get("content", "") if self.order.messages else self.order.prompt
         paths = [self.order.workdir / "input" / name for name in images_named(asked)]
         return [path for path in paths if path.is_file()]
 
     @property
     def values(self) -> dict[str, str]:
-        """The values of the names in its declaration."""
+        """The values of a declaration's placeholders."""
         return {
             "model": self.model,
             "url": DOOR,
@@ -134,30 +138,34 @@ class Run:
 
 
 class ProgramRunner(ProcessRunner):
-    """Base of runners of programs. A subclass says which program a run is, how it is started, and how it is read."""
+    """Base of runners of programs; subclasses choose the program, its command and its reader."""
 
     name = ""
-    #: Whether it is put into a box wherever one can be made: it does what a model says.
+    #: True if a model chooses the agent's actions: use a sandbox wherever the machine can make one.
     wanted = True
-    #: Whether it can be kept from writing and running anything.
+    #: True if the agent can be limited to reading.
     can_only_read = True
-    #: Whether it holds its agent's tool calls to the policy's ``tools``; one that cannot runs no turn that has some.
+    #: True if the agent's tool calls obey the policy's ``tools``; other agents run no turns with such rules.
     holds_tools = False
-    #: Whether an end of it counts only where a model call of it was seen at the door.
+    #: True if a complete run needs at least one model call seen by the model proxy.
     needs_witness = True
-    #: Whether a call that failed leaves a gap in its answer; in the loop of an agent with tools, helpers may fail.
+    #: True if each failed call leaves a gap in the answer; in an agent's loop with tools, helpers may fail.
     needs_every_call = False
 
     def model(self, option: str) -> str:
-        """The model that its service is asked for: it follows the agent's name."""
+        """Return the model requested from the service, the part after the agent's name."""
         return option.partition(":")[2]
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """The program of a model with this option. Raises ``DeclarationError``: its declaration cannot be used."""
+        """Return the option's program.
+
+        Raises:
+            DeclarationError: the declaration is invalid.
+        """
         raise NotImplementedError
 
     def problem(self, option: str, settings: Settings) -> str:
-        """Say why no run of a model can ever pass, by its settings alone; empty when one may."""
+        """Return why the settings make every run of this model fail; empty if they do not."""
         try:
             program = self.program(option, settings)
         except DeclarationError as error:
@@ -169,7 +177,7 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def missing(self, option: str, settings: Settings) -> str:
-        """Say why this machine cannot run it: its program is not there; empty when it is."""
+        """Return which program this machine lacks; empty if it is installed."""
         try:
             find(self.program(option, settings), settings)
         except (DeclarationError, SettingsError) as error:
@@ -177,41 +185,41 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def certified(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the path of the program, and the version that was certified."""
+        """Return the program's path and its certified version."""
         program = self.program(option, settings)
         return find(program, settings), program.version
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the model that its service is asked for, where that is asked through our door and lists models."""
+        """Return the model's name in its service's list; empty if our proxy does not serve a list."""
         program = self.program(option, settings)
         return self.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
 
     def hear(self, run: Run) -> Heard:
-        """Return the reader of its output."""
+        """Return a reader for the run's output."""
         raise NotImplementedError
 
     def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
-        """Return the answer that it gave as its output."""
+        """Return the answer in the agent's output."""
         return heard.text
 
     def interruption(self, run: Run, heard: Heard) -> Interruption | None:
-        """What its turn is to wait for, of a run that ended with a question."""
+        """Return what the turn waits for after a run that ended with a question."""
         return None
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the command line behind the program."""
+        """Return the program's arguments."""
         return [filled(text, run.values) for text in run.program.arguments]
 
     def stdin(self, run: Run) -> bytes:
-        """Return what it reads from standard input."""
+        """Return the program's standard input."""
         return run.prompt.encode()
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command, and what it needs in a box besides its program."""
+        """Return the command, and its mounts besides the program."""
         return [run.path, *self.arguments(run)], ()
 
     def prepare(self, order: Order) -> Play | RunResult:
-        """Make a run ready; a bad declaration or a missing program or address is a configuration error."""
+        """Prepare a run; an invalid declaration or a missing program or address is a configuration error."""
         run = self._run(order)
         if isinstance(run, RunResult):
             return run
@@ -229,7 +237,7 @@ class ProgramRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> RunReader | RunResult:
-        """Return how a run that was prepared before is read."""
+        """Return a reader for an earlier run's recording."""
         run = self._run(order)
         return run if isinstance(run, RunResult) else self._reading(run)
 
@@ -290,9 +298,8 @@ class ProgramRunner(ProcessRunner):
         return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
     def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
-        """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
         order, evidence = run.order, {**ending.evidence, **heard.said}
-        if ending.finished:  # the exit code is ours
+        if ending.finished:  # the exit code is from our kill
             ending = replace(ending, exit=replace(ending.exit, code=0))
         written = written_files(order.directory).get(RESPONSE, "").strip()
         text = written or self.answer(run, heard, ending.witnessed)
@@ -322,7 +329,11 @@ class ProgramRunner(ProcessRunner):
 
 
 def find(program: AgentProgram, settings: Settings) -> str:
-    """The path of a program. Raises ``SettingsError``: there is none."""
+    """Return the path of a program.
+
+    Raises:
+        SettingsError: the program is not installed.
+    """
     name = settings.agent_path or program.program
     found = shutil.which(str(Path(name).expanduser()))
     if found is None:
@@ -331,7 +342,7 @@ def find(program: AgentProgram, settings: Settings) -> str:
 
 
 def outbound(run: Run) -> Outbound:
-    """Return what it may reach: its model through our door, which has the key, and the hosts of the installation."""
+    """Return what the agent may reach: its model through our proxy, and the configured hosts."""
     settings = run.settings
     upstream = None
     if run.program.asks_here:
@@ -348,7 +359,7 @@ def outbound(run: Run) -> Outbound:
 
 
 def binds(run: Run) -> list[Bind]:
-    """Return what it sees in a box besides the system and the delivery's folder; the later of two counts."""
+    """Return the mounts of the agent's sandbox; later mounts cover earlier ones."""
     order, settings = run.order, run.settings
     found = [Bind(path) for path in _parts(Path(run.path))]
     if not order.read_only:
@@ -359,7 +370,7 @@ def binds(run: Run) -> list[Bind]:
 
 
 def _parts(program: Path) -> list[Path]:
-    """A program's files: itself, what it links to, of an npm package its ``node_modules``, of a script what runs it."""
+    """Return a program's files: link and target, an npm package's ``node_modules``, a script's interpreter."""
     real = program.resolve()
     found = [program, real]
     if "node_modules" in real.parts:
@@ -378,7 +389,7 @@ def _parts(program: Path) -> list[Path]:
 
 
 class ChildLines(Transcript):
-    """Reads the JSON lines of a run."""
+    """Reads the JSON lines of our agent processes."""
 
     @property
     def session(self) -> str:
@@ -387,14 +398,14 @@ class ChildLines(Transcript):
 
     @property
     def finished(self) -> bool:
-        """Return whether it gave its result."""
+        """Return whether the agent gave its result."""
         return self.result
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """What it says about itself."""
+        """The agent's facts about itself."""
         return self.evidence
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """The verdict by what it said."""
+        """Return the verdict from the agent's own events."""
         return judge(self, ending.exit.code, evidence)

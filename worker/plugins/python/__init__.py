@@ -1,1 +1,1 @@
-"""Your own Python agent as a turn: a function that is called in its own process."""
+"""The user's own Python function as an agent, called in its own process."""

@@ -1,7 +1,7 @@
-"""The process of a Python agent: it imports one function, calls it, and reports what it gives, a JSON line each.
+"""The process of a Python agent: import one function, call it, and report its output as JSON lines.
 
-Standard library only, and none of our packages: it also runs in a Python of the agent's own, where they are not
-installed. What the agent prints goes to standard error.
+Standard library only, because the agent's own Python may lack our packages. Output printed by the agent goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Context:
-    """What the agent is given.
+    """The input of a Python agent.
 
     Attributes:
-        prompt: what to answer: the user's message, or the feedback on the last answer.
-        messages: the conversation, oldest first, ``role`` and ``content`` each; the user's message is the last.
-        feedback: ``prompt`` is feedback, not the user's message.
-        answer_so_far: the text of this answer before a break, that is to be continued; or empty.
-        model: what follows the second ``:`` in the model's runner. language: ``de`` or ``en``.
-        turn_id, session_id, attempt: whose run this is; attempts count from 1.
-        directory: the run's own folder; the agent's files belong in its ``output/``.
-        state: a folder that the session's next run finds as this one left it, if this one is complete.
+        prompt: the user's message, or feedback on the last answer.
+        messages: the conversation, oldest first, with ``role`` and ``content``; the user's message is last.
+        feedback: True if ``prompt`` is feedback.
+        answer_so_far: the interrupted answer to continue; empty for none.
+        model: the part after the second ``:`` in the model's runner.
+        language: ``de`` or ``en``.
+        attempt: number of the attempt, from 1.
+        directory: the run's folder; files for the user belong in ``output/``.
+        state: a folder that the session's next run gets back if this run is complete.
         instructions: the session's CLAUDE.md; empty without one.
     """
 
@@ -51,24 +52,24 @@ class Context:
     _say: Callable[..., None] = field(repr=False)
 
     def tool(self, name: str, detail: str = "") -> None:
-        """Report the use of a tool."""
+        """Report a tool call."""
         self._say("tool", text=str(name), detail=str(detail))
 
     def usage(self, *, input_tokens: int = 0, output_tokens: int = 0, cost_usd: float = 0.0) -> None:
-        """Report what the whole run has used so far; cost in US dollars."""
+        """Report the run's total usage so far; cost in US dollars."""
         named = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost_usd": cost_usd}
         self._say("usage", usage={name: value for name, value in named.items() if value})
 
 
 class _Wrong(Exception):
-    """The agent is not one that can be run."""
+    pass
 
 
 def main() -> int:
-    """Run the agent that standard input names; returns the exit code."""
+    """Run the agent described on standard input and return the exit code."""
     given = json.loads(sys.stdin.buffer.read())
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # prints do not belong to its answer
+    os.dup2(2, 1)  # printed output is not part of the answer
 
     def say(event: str, **more: Any) -> None:
         out.write(json.dumps({"event": event, **more}).encode() + b"\n")
@@ -111,13 +112,12 @@ def _agent(module: str, function: str) -> Callable[[Context], Any]:
         inspect.signature(made).bind(None)
     except TypeError as error:
         raise _Wrong(f"{module}.{function} does not take the context alone: {error}") from error
-    except ValueError:  # it tells nothing of itself
+    except ValueError:  # the callable has no signature
         pass
     return made  # type: ignore[no-any-return]
 
 
 async def _play(agent: Callable[[Context], Any], context: Context, say: Callable[..., None]) -> None:
-    """Raises ``_Wrong``: it gave something else than a text; and all that the agent raises."""
     if task := asyncio.current_task():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async for piece in _pieces(agent(context)):
@@ -128,7 +128,7 @@ async def _play(agent: Callable[[Context], Any], context: Context, say: Callable
 
 
 async def _pieces(made: Any) -> AsyncIterator[Any]:
-    """What an agent gives: the pieces of a generator, or its one text."""
+    """Yield the pieces of a generator, or a single text."""
     if inspect.isasyncgen(made):
         async for piece in made:
             yield piece

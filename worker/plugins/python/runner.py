@@ -1,4 +1,4 @@
-"""Runs your own Python agent: ``my_package.agents:consultant``, a function, in its own process."""
+"""Run the user's own Python agent, a function such as ``my_package.agents:consultant``, in its own process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from worker.runners.guard.launch import OUR_CODE, own_environment
 from worker.runners.transcript import json_object
 
 _CHILD = Path(__file__).with_name("agent.py")
-#: So long may its import take, in seconds.
+#: Time limit for importing the agent, in seconds.
 _TO_IMPORT = 60.0
-#: Where clients of OpenAI-compatible services look for one.
+#: Variables that clients of OpenAI-compatible services read.
 _SERVICE = {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": "{key}"}
 
 
 class PythonRunner(ProgramRunner):
-    """Calls a function of one module; the function is the option: ``FUNCTION`` or ``FUNCTION:MODEL``.
+    """Calls a function of one module; the option is ``FUNCTION`` or ``FUNCTION:MODEL``.
 
-    Its code is the installation's own, so it is boxed only where a box is required.
+    The code belongs to the installation, so it gets a sandbox only if one is required.
     """
 
     name = "python"
@@ -41,14 +41,14 @@ class PythonRunner(ProgramRunner):
         self._module = module
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """A Python with the agent's packages: ours, or that of ``HELIX_AGENT_PATH``."""
+        """Return a Python with the agent's packages: ours, or ``HELIX_AGENT_PATH``."""
         if not self._named(option)[1]:
             raise DeclarationError("name the agent's function: my_package.agents:consultant")
         service = _SERVICE if settings.openai_url else {}
         return AgentProgram(program=sys.executable, environment=service, state=("state",))
 
     def tried(self, option: str, settings: Settings) -> str:
-        """Import the function as a run would."""
+        """Import the function as a run would, and return the error text; empty on success."""
         module, function, _ = self._named(option)
         asked = json.dumps({"module": module, "function": function, "root": str(settings.root)})
         try:
@@ -67,21 +67,21 @@ class PythonRunner(ProgramRunner):
         return str(said.get("text", ""))
 
     def model(self, option: str) -> str:
-        """The model that the agent is to ask."""
+        """Return the model that the agent should use."""
         return self._named(option)[2]
 
     def hear(self, run: Run) -> ChildLines:
-        """Return the reader of its output."""
+        """Return a reader for the run's output."""
         return ChildLines()
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command, and what it needs in a box."""
+        """Return the command and its mounts."""
         python = Path(run.path)
         folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
         return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(Bind(path) for path in folders)]
 
     def stdin(self, run: Run) -> bytes:
-        """Return whom to call, and with what."""
+        """Return the function to call and its input, JSON-encoded."""
         module, function, model = self._named(run.order.option)
         state = run.home / "state"
         state.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ class PythonRunner(ProgramRunner):
         return json.dumps({**given, "context": _context(run, model, state)}).encode()
 
     def _named(self, option: str) -> tuple[str, str, str]:
-        """Module, function and model: of ``python:MODULE:FUNCTION`` the module is in the option."""
+        """Split an option into module, function and model; ``python:MODULE:FUNCTION`` includes the module."""
         names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
         return names[0], names[1], names[2]
 

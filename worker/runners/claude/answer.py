@@ -1,4 +1,4 @@
-"""The rest of a run of the Claude CLI: the file it wrote, its standard output, or its own transcript."""
+"""Collect what a run of the Claude CLI left: its answer file, its standard output, or its transcript."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from worker.runners.claude.completion_gate import Evidence
 from worker.runners.claude.hooks import END, START, STOP, Mark, obstacle, read_marks
 from worker.runners.guard.supervision import Ending
 
-#: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
+#: Shorter delays are the CLI's own back-off, not requested by the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0
-#: Hooks of every run that came to the end.
+#: Hooks that every completed run has executed.
 _REQUIRED = {START, STOP, END}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRemains:
-    """The rest of a run.
+    """The answer that a run left, with its source and the marks of its hooks.
 
     Attributes:
-        text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
-        missing: why something of it may be missing; empty when it is whole.
-        stop_reason: why the model stopped, where the transcript was read. marks: what the hooks left, by event.
+        text: the answer, or its longest known beginning.
+        origin: ``file``, ``output`` or ``transcript``.
+        missing: why the text may be incomplete; empty if complete.
+        stop_reason: why the model stopped, if the transcript was read.
     """
 
     text: str
@@ -42,21 +43,12 @@ class RunRemains:
 
     @property
     def transcript(self) -> str:
-        """The path of the run's transcript, as its hooks heard it; empty when none did."""
+        """The transcript's path as reported to the hooks; empty if no hook ran."""
         return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
 
 
 def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> RunRemains:
-    """Return what a run left in its folder, on its standard output and in its transcript.
-
-    Args:
-        order: what was ordered.
-        session: the run's agent session.
-        prompt: what it got on standard input.
-        base: what it continued from.
-        home: its HOME.
-        stream: what it wrote to standard output.
-    """
+    """Find the answer of a run in its folder, on its standard output or in its transcript."""
     marks = read_marks(order.directory)
     if answer := written_files(order.directory).get(RESPONSE, "").strip():
         return RunRemains(text=answer, origin="file", marks=marks)
@@ -64,7 +56,7 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
     if stream.whole and ends_with(stream.text, stop.message):
         return RunRemains(text=stream.text, origin="output", marks=marks)
     left = RunRemains(text=stream.text, origin="output", marks=marks)
-    if order.interruption:  # it has no prompt by which its own part of the transcript is found
+    if order.interruption:  # without a prompt, the run's part of the transcript cannot be found
         return RunRemains(
             text=stream.text, origin="output", missing="standard output did not bring it whole", marks=marks
         )
@@ -81,10 +73,10 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
 
 
 def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
-    """Say what of an answer the transcript lacks that the Stop hook or a result has; empty for nothing."""
+    """Return what the transcript lacks compared with the Stop hook and the result; empty if nothing."""
     if STOP not in marks or found.lacks(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
-    # Not at its end: standard output may have closed between two results.
+    # Not only at its end: standard output may have closed between two results.
     if trimmed(cleaned(stream.result.get("result"))) not in found.text:
         return "the transcript does not hold the result on standard output"
     return ""
@@ -93,7 +85,7 @@ def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStre
 def evidence_of(
     order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: RunRemains, *, lives: bool = False
 ) -> Evidence:
-    """What the gate is to judge. ``run`` and ``session`` are those of the process, in whose marks they stand."""
+    """Collect the evidence for the completion gate; ``run`` and ``session`` identify the process in its marks."""
     asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
     return Evidence(
         run=run,

@@ -1,7 +1,7 @@
-"""The answer made of the CLI's messages, and the proof that nothing of it is missing. Pure.
+"""Join the CLI's messages to one answer, and check that no part is missing. Pure.
 
-The same text comes twice: on standard output while it is written (``cli_stream``), and in the CLI's own transcript
-(``cli_transcript``). Both join it by the rules here.
+The answer appears on standard output (``cli_stream``) and in the CLI's transcript (``cli_transcript``); both readers
+use these rules.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 
 from worker.enforcement.claims.journal import CallKind, JournalWriter
 
-#: The CLI's own messages, such as "API Error: ...": not an answer.
+#: Model name of the CLI's own messages, such as "API Error: ...".
 SYNTHETIC = "<synthetic>"
 PARAGRAPH = "\n\n"
-#: What both its language and ours call white space.
+#: Characters that JavaScript and Python together treat as white space.
 _WHITE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _WHITE += "\u2028\u2029\u202f\u205f\u3000\ufeff"
-#: What the CLI says to a model whose message was cut in mid-sentence: the next message goes on right there.
+#: The CLI's request to a model whose message was cut in mid-sentence.
 _CUT = "Resume directly"
-#: Why a model stopped, where its answer is whole; empty: the CLI does not say.
+#: Stop reasons of a complete answer; empty if the CLI gives none.
 _WHOLE = frozenset({"", "end_turn", "stop_sequence"})
 
 
 def cleaned(text: object) -> str:
-    """A text that can be stored: a lone surrogate can be written in JSON, but in no file, message or key."""
+    """Replace lone surrogates, which JSON allows but UTF-8 does not."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
 def blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The blocks of a message; a plain text is one block."""
+    """Return the content blocks of a message; a plain text becomes one block."""
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
@@ -39,10 +39,9 @@ def blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def gap_after(record: Mapping[str, Any]) -> str:
-    """Return what is between the text before a ``user`` message and the text after it.
+    """Return the separator between the texts before and after a ``user`` message.
 
-    A blank line after a tool's result, a hook's words or a new message; nothing where the model was cut off and asked
-    to go on.
+    A blank line in general; nothing if the model was cut off and asked to continue.
     """
     said = [cleaned(block.get("text")) for block in blocks(record) if block.get("type") == "text"]
     cut = bool(said) and all(_CUT in text for text in said)
@@ -50,27 +49,27 @@ def gap_after(record: Mapping[str, Any]) -> str:
 
 
 def trimmed(text: str) -> str:
-    """A text without the white space around it, as the CLI trims it; Python alone would leave a byte order mark."""
+    """Strip white space as the CLI does; ``str.strip`` would keep a byte order mark."""
     return text.strip(_WHITE)
 
 
 def ends_with(text: str, last: str) -> bool:
-    """Return whether an answer ends with its last message. The CLI trims the message it tells its hooks."""
+    """Return whether an answer ends with this message, apart from white space."""
     return trimmed(text).endswith(trimmed(last))
 
 
 def cut_short(stop_reason: object) -> str:
-    """Return why the model stopped before its answer was whole; empty when it did not."""
+    """Return why the model stopped before its answer was complete; empty if it was complete."""
     reason = str(stop_reason or "")
     return "" if reason in _WHOLE else reason
 
 
 def longest(*known: str) -> str:
-    """The longest of the texts known of an answer that is not whole: each is in order, and they are never mixed."""
+    """Return the longest of several beginnings of an answer."""
     return max(known, key=lambda text: len(trimmed(text)))
 
 
-#: The CLI's tools -> what a use does, and the name of what it is done to. Tools of MCP servers may do anything.
+#: The CLI's tools -> kind of call, and the argument that names its object. MCP tools may do anything.
 _READING = (
     "Read Glob Grep LS LSP WebFetch WebSearch TodoWrite TodoRead Task Agent Skill TaskOutput BashOutput TaskStop"
     " KillShell ToolSearch AskUserQuestion ExitPlanMode"
@@ -85,13 +84,13 @@ _EXIT = re.compile(r"Exit code (\d+)")
 
 
 def begin_tool(call: str, name: str, given: Mapping[str, Any], journal: JournalWriter) -> None:
-    """Note that the use of a tool begins."""
+    """Add the start of a tool call to the journal."""
     kind, key = _KINDS.get(name, ("other", ""))
     journal.begin(call, kind, cleaned(given.get(key) if key else name))
 
 
 def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
-    """Note the uses of tools that a message begins or ends."""
+    """Add the tool calls that a message starts or ends to the journal."""
     facts = record.get("tool_use_result")
     for block in blocks(record):
         if block.get("type") == "tool_use":
@@ -113,7 +112,6 @@ def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
 
 
 def _refused(record: Mapping[str, Any]) -> bool:
-    """Return whether the CLI did not let a tool run."""
     found = record.get("tool_result_meta")
     each = (_mapped(_mapped(meta).get("permission_decision")) for meta in found) if isinstance(found, list) else ()
     return any(decision.get("decision") not in (None, "accept") for decision in each)

@@ -1,4 +1,4 @@
-"""The models that the Claude CLI may ask for, and their prices (``prices.toml``). Pure."""
+"""The models that the Claude CLI may request, and their prices (``prices.toml``). Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from api_client.contract.settings import Settings
 from worker.runners.pricing import Prices
 
-#: Its names for its own choice: which model that is, only it knows.
+#: Names by which the CLI chooses a model itself.
 _ANY = frozenset({"", "best", "default", "opusplan"})
 _FAMILIES = ("opus", "sonnet", "haiku", "fable", "mythos")
-#: The model of its small tasks, such as reading a page that it fetched.
+#: The model for small tasks, such as reading a fetched page.
 _SMALL = "*haiku*"
 _LISTED: dict[str, list[float]] = tomllib.loads(Path(__file__).with_name("prices.toml").read_text("utf-8"))
 _PRICES = {name: dict(zip(("input", "output", "cache_read"), prices, strict=True)) for name, prices in _LISTED.items()}
@@ -19,7 +19,7 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return the models of a block: all versions of its family, since the CLI may ask for a newer one."""
+    """Return the models a block allows: all versions of its family, because the CLI may request a newer one."""
     name = option.lower().removesuffix("[1m]")
     if name in _ANY and not settings.proxy_models:
         return ()
@@ -28,6 +28,6 @@ def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
 
 
 def model_prices(own: Prices) -> Prices:
-    """Return the prices of a block: its own, and of models that it does not name and that cost more, Anthropic's."""
+    """Return a block's own prices, plus Anthropic's for more expensive models that the block does not name."""
     listed = {n: each for n, each in _PRICES.items() if not own or each["input"] > own.get("input", 0.0)}
     return {**listed, **(own or _DEAREST)}

@@ -1,4 +1,4 @@
-"""The path of the Claude CLI. Imports nothing that costs: `turns worker` asks before it starts."""
+"""Locate the Claude CLI. Imports little, because ``turns worker`` uses this module before it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from api_client.contract.settings import Settings
 
 
 def find_program(settings: Settings) -> str:
-    """The path of the CLI. Raises ``SettingsError``: there is none."""
+    """Return the path of the CLI.
+
+    Raises:
+        SettingsError: the CLI is not installed.
+    """
     found = shutil.which(str(Path(settings.claude_path).expanduser()))
     if found is None:
         raise SettingsError([f"HELIX_CLAUDE_PATH={settings.claude_path!r}: no such program; see docs/claude-cli.md"])
@@ -18,7 +22,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """Return the missing parts for the models that run the CLI, a line each; empty where it is there."""
+    """Return one line for each missing CLI program, with the models that need it; empty if all exist."""
     models: dict[str, list[str]] = {}
     for model, runner in settings.models.items():
         try:

@@ -1,7 +1,7 @@
-"""The Claude CLI's prompt, as it goes to standard input. Pure.
+"""Build the Claude CLI's prompt. Pure.
 
-Every part begins with a fixed line, so that a message never begins with a slash: the CLI would take ``/clear`` for
-a command and call no model at all.
+Every part starts with a fixed line, because the CLI would execute a message that starts with a slash, such as
+``/clear``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from api_client.contract.word_tables import table_beside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """The fixed lines before each part, and how speakers are called, in one language."""
+    """The fixed lines before each part and the names of speakers, in one language."""
 
     message: str
     feedback: str
@@ -25,22 +25,17 @@ class Lines:
 
 
 GERMAN, ENGLISH = (Lines(**table_beside(__file__)[language]) for language in ("de", "en"))
-#: Longest history in a prompt, in characters; the oldest messages go first.
+#: Longest history in a prompt, in characters; older messages are left out.
 _MAX_HISTORY = 200_000
 
 
 def prompt_for(
     prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
 ) -> bytes:
-    """The text for one run.
+    """Build the prompt of one run.
 
-    Args:
-        prompt: the user's message, or the feedback.
-        messages: the conversation, the user's message last.
-        knows: what the agent session it continues from has heard already: ``""`` nothing, ``"history"`` all but the
-            user's message, ``"message"`` that too.
-        so_far: the answer's text before a break; no agent session holds it.
-        locale: language of the fixed lines, ``de`` or ``en``.
+    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, ``"history"``, or
+    also the ``"message"``. ``so_far`` is the interrupted answer.
     """
     lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt

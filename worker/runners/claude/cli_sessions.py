@@ -1,7 +1,7 @@
-"""The agent session that a run continues, and keeping the one it made: its transcript, ``agent/<uuid>.jsonl``.
+"""Find the agent session that a run continues, and keep the transcript it made (``agent/<uuid>.jsonl``).
 
-Later runs fork from there (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that
-died leaves no trace.
+Later runs fork from that file (``--resume FILE --fork-session --session-id NEW``). The file is never changed, so a run
+that dies leaves no trace.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
 from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, content_of
 
-#: In a run's HOME: what the hook before tool calls reads, its sign that it deferred a call, and the session that ended
-#: with a question.
+#: Files in a run's HOME: input of the tool hook, sign of a deferred call, and the session that ended with a question.
 TOOL_ORDERS, QUESTION, ASKED = "helix-tools.json", "helix-question", "asked.jsonl"
 _ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """The base of a run that continues.
+    """The agent session that a run continues.
 
     Attributes:
         transcript: the file to fork from; None for a fresh session.
-        knows: what that session has heard: nothing, ``history``, or the user's ``message`` too.
-        spent: what it has cost so far, in US dollars; the CLI counts on from there.
+        knows: what it holds: nothing, ``history``, or also the user's ``message``.
+        spent: its cost so far, in US dollars, to which the CLI adds.
     """
 
     transcript: Path | None = None
@@ -37,12 +36,12 @@ class Base:
 
 
 def kept_of(order: Order) -> Path:
-    """Where the transcript of a complete run is kept."""
+    """Return the path for a complete run's transcript."""
     return file_of(order, session_of(order), _ENDING)
 
 
 def base_of(order: Order) -> Base:
-    """The agent session a run continues, as ``agent_sessions.continued`` finds it."""
+    """Find the agent session that a run continues."""
     if found := continued(order, _ENDING, MAX_TRANSCRIPT, cost_in):
         session, knows, spent = found
         return Base(transcript=file_of(order, session, _ENDING), knows=knows, spent=spent)
@@ -50,24 +49,24 @@ def base_of(order: Order) -> Base:
 
 
 def keep(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
-    """Copy a run's transcript from its HOME to the session's; as ``agent_sessions.keep``.
+    """Copy a run's transcript from its HOME to the session's folder, and return the agent session.
 
-    ``of`` is the agent session of the process that ran it, where that had run others before.
+    ``of`` names the agent session of a process that ran several messages.
     """
     session = session_of(order)
     if kept_of(order).is_file():
-        return session  # by the worker that this finished run is adopted from
+        return session  # kept by the worker that this run is adopted from
     return keep_session(order, _ENDING, lambda: content_of(transcript, of or session, home))
 
 
 def forget(base: Base) -> None:
-    """Put a transcript aside that the CLI does not take, so that the next run starts afresh."""
+    """Put aside a transcript that the CLI rejects, so that the next run starts fresh."""
     if base.transcript is not None:
         put_aside(base.transcript)
 
 
 def cost_in(transcript: bytes) -> float:
-    """Return what a session has cost so far, in US dollars, by its transcript; 0 where it does not say."""
+    """Read a session's cost so far from its transcript, in US dollars; 0 if unknown."""
     for line in reversed(transcript.splitlines()[-50:]):
         if b'"cost-state"' in line:
             try:

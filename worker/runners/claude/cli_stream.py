@@ -1,4 +1,4 @@
-"""The Claude CLI's standard output (stream-json), read line by line while it runs. Pure."""
+"""Parse the Claude CLI's standard output (stream-json) line by line. Pure."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ from worker.runners.claude.answer_text import (
 )
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object
 
-#: What of a tool's input says what it does, the first that is there.
+#: Tool arguments that describe a call; the first one present is shown.
 _DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class ClaudeStream:
-    """Collects one run's output. Feed it every line; it returns what to pass on.
+    """The output of one run; fed line by line, it returns the events to pass on.
 
     Attributes:
-        result: the last result, empty before the first. error: the kind of error of the CLI's own last message.
-        retries: how often the CLI asked the service again. retry_after: its last delay before that, in seconds.
-        resets_at: when a used-up subscription may be used again, in seconds since 1970; 0 when the CLI does not say.
-        skipped: lines that could not be read.
+        result: the last result; empty before the first.
+        error: kind of error in the CLI's last own message.
+        retries: how often the CLI repeated a request to the service.
+        retry_after: delay before the last repetition, in seconds.
+        resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
+        skipped: number of unreadable lines.
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """``answered``: the question that the run goes on from; the CLI says no more of that call than its result."""
+        """Start a stream; ``answered`` is the tool call that the run continues, of which only the result follows."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
@@ -60,24 +62,24 @@ class ClaudeStream:
 
     @property
     def journal(self) -> Journal:
-        """The tools that the agent and its subagents used."""
+        """The tool calls of the agent and its subagents."""
         return self._journal.journal
 
     @property
     def text(self) -> str:
-        """The answer so far, or the fragment of one."""
+        """The answer so far."""
         return self._settled + self._open
 
     @property
     def whole(self) -> bool:
-        """Return whether nothing of the answer can be missing: each result was the end of the text before it."""
+        """Return whether the answer is certainly complete: each result matched the text before it."""
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line; one that is not a JSON object is skipped and counted.
+        """Parse one line; lines without a JSON object are counted and skipped.
 
         Raises:
-            AnswerTooLong: the answer is longer than an answer may be.
+            AnswerTooLong: the answer is too long.
         """
         record = json_object(line)
         if record is None:
@@ -105,10 +107,10 @@ class ClaudeStream:
         return []
 
     def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
-        """Tokens and cost of this run; ``spent_before`` is the cost of the session it continued, in US dollars.
+        """Return tokens and cost of this run; ``spent_before`` is the continued session's cost in US dollars.
 
-        The CLI counts a continued session's cost on. Without a result there is no cost, and the tokens are those of the
-        messages seen.
+        The CLI reports the total cost of a continued session. Without a result there is no cost, and the tokens are
+        those of the messages seen.
         """
         used = dict(self._used)
         if not self.result:
@@ -124,7 +126,7 @@ class ClaudeStream:
         return usage
 
     def replace(self, text: str, reason: str) -> list[AgentEvent]:
-        """Make another text the answer; a reader who saw something else hears the reason."""
+        """Replace the answer; readers of a different text get a reset with this reason."""
         shown = self.text
         self._settled, self._open = text, ""
         if text.startswith(shown):
@@ -179,7 +181,7 @@ class ClaudeStream:
         return events
 
     def _settle(self, text: str) -> list[AgentEvent]:
-        """A whole block has come: what was streamed of it is confirmed, completed or taken back."""
+        """Confirm, complete or retract the streamed text when its whole block arrives."""
         if not text:
             return self._take_back()
         before, shown = self._settled, self.text
@@ -213,11 +215,11 @@ class ClaudeStream:
             raise AnswerTooLong
 
     def _note_usage(self, usage: Mapping[str, Any]) -> None:
-        """Each message reports its own usage, growing: the last report of a message counts."""
+        """Keep the latest usage report of each message; later reports include earlier ones."""
         self._spent.setdefault(self._message, {}).update(_tokens(usage))
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        """One process may tell several results (background tasks); each counts its own turn."""
+        """Add a result's usage; a process with background tasks gives several results."""
         for name, amount in _tokens(usage).items():
             self._used[name] = self._used.get(name, 0) + amount
 

@@ -1,7 +1,7 @@
-"""The answer of one run, read back from the CLI's own transcript when standard output did not bring it whole.
+"""Read the answer of one run from the CLI's transcript, when standard output was incomplete.
 
-A run's transcript begins with the conversation it continues. The run's own part begins behind its prompt, which the
-CLI records word for word.
+A transcript begins with the continued conversation; the run's own part follows its prompt, which the CLI records
+literally.
 """
 
 from __future__ import annotations
@@ -21,36 +21,27 @@ MAX_TRANSCRIPT = 256 * 2**20
 
 
 class NotReadable(Exception):
-    """The transcript does not show this run's answer. The message says why."""
+    """The transcript does not show this run's answer; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """The part of a transcript about one run.
-
-    Attributes:
-        text: the answer. last: its last message, maybe empty. stop_reason: why the model stopped after that one.
-    """
+    """One run's part of a transcript; ``last`` is its last message."""
 
     text: str = ""
     last: str = ""
     stop_reason: str = ""
 
     def lacks(self, message: str) -> bool:
-        """Return whether the last message that the Stop hook heard is not at its end."""
+        """Return whether the text does not end with the Stop hook's last message."""
         return not ends_with(self.text, message) or bool(trimmed(message)) is not bool(trimmed(self.last))
 
 
 def content_of(transcript: str, session: str, home: Path) -> bytes:
-    """The bytes of a run's transcript.
-
-    Args:
-        transcript: its path, as the CLI gave it to its hooks.
-        session: the run's agent session, which names the file.
-        home: the run's HOME, below which it must lie.
+    """Read the transcript of an agent session from the path that hooks reported; ``home`` must contain the file.
 
     Raises:
-        OSError: it lies elsewhere, belongs to another session, is not a regular file or too large.
+        OSError: the file is elsewhere, belongs to another session, is not regular or is too large.
     """
     source = Path(transcript)
     if source.name != f"{session}.jsonl":
@@ -62,16 +53,10 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
 
 
 def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
-    """Return what a transcript holds of the run that was given this prompt.
-
-    Args:
-        content: the transcript.
-        session: the run's agent session.
-        prompt: what the run got on standard input.
-        before: the transcript the run continued from; what is there too is not of this run.
+    """Extract the answer of the run with this prompt from a transcript; entries in ``before`` do not count.
 
     Raises:
-        NotReadable: the run's prompt is not in it, or its answer is longer than an answer may be.
+        NotReadable: the prompt is missing, or the answer is too long.
     """
     asked = prompt.decode("utf-8", "replace").strip()
     pieces: list[str] | None = None
@@ -103,11 +88,7 @@ def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -
 
 
 def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
-    """The messages of user and model, in order; not those of subagents, and not the CLI's own.
-
-    Raises:
-        NotReadable: a line is torn, so a message may be missing.
-    """
+    """Yield messages of user and model in order, without those of subagents and of the CLI itself."""
     for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
         try:
             record = json.loads(line)

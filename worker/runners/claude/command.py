@@ -1,4 +1,4 @@
-"""The start of the Claude CLI: its program, environment, arguments and files."""
+"""Prepare the start of the Claude CLI: environment, arguments, files and mounts."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 
-#: The tools of a run that may only read.
+#: Tools of a read-only run.
 READING_TOOLS = ("Read", "Glob", "Grep")
-#: Where the CLI finds the Messages API when nobody says otherwise, and all it asks for there.
+#: Default address of the Messages API, and the paths that the CLI uses.
 _DEFAULT_API = "https://api.anthropic.com"
 _PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
 _API_KEY = "ANTHROPIC_API_KEY"
 
 
 def environment(settings: Settings, home: Path) -> dict[str, str]:
-    """The agent's environment, built from scratch: nothing of the worker's own environment."""
+    """Build the CLI's environment; only the configured variables are copied from the worker."""
     own = {
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-        # "@/etc/passwd" in a message would put that file into the request, without asking anybody.
+        # "@/etc/passwd" in a message would silently add that file to the request.
         "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
-        # git's status in a session's folder says nothing of the project, but names other sessions' files.
+        # git's status shows nothing of the project here, but names files of other sessions.
         "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
         "CLAUDE_CODE_GIT_CHECK_ONLY_IN_REPOSITORY": "1",
-        # A run ends with its answer; nothing goes on in the background.
+        # A run ends with its answer; no background work may continue.
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
-        # Retries are the queue's: there they cost no slot, and are seen.
+        # Retries belong to the queue, where they are visible and hold no slot.
         "CLAUDE_CODE_MAX_RETRIES": "1",
-        # Its runtime (Bun) collects garbage by the clock too, at its start and at rest: a third of the CPU of a chat.
+        # Bun's timed garbage collection takes a third of a chat's CPU time.
         "BUN_GC_TIMER_DISABLE": "1",
-        # Its second compiler costs more than it saves: 5 % of a chat's CPU, 20 % of a long answer's.
+        # Bun's second compiler costs more than it saves: 5 % of a chat's CPU time, 20 % of a long answer's.
         "BUN_JSC_useDFGJIT": "0",
         "ANTHROPIC_BASE_URL": settings.claude_api_url,
         _key_name(settings.claude_api_key): settings.claude_api_key,
@@ -63,7 +63,7 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
 
 
 def outbound(settings: Settings, option: str) -> Outbound:
-    """Return what the CLI may reach from a box: the Messages API, and the hosts that the installation names."""
+    """Return what the CLI may reach: the Messages API and the configured hosts."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
     if key:
@@ -75,9 +75,9 @@ def outbound(settings: Settings, option: str) -> Outbound:
 
 
 def door_environment(settings: Settings) -> dict[str, str]:
-    """Return what differs in a box with its own network: the API is at its door, and the key stays outside."""
+    """Return variables for a run behind a model proxy, which holds the key."""
     key = settings.claude_api_key
-    # The CLI wants one, and takes its kind from how it begins.
+    # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
         {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
     )
@@ -85,16 +85,16 @@ def door_environment(settings: Settings) -> dict[str, str]:
 
 
 def _key_name(key: str) -> str:
-    """A subscription's token (``claude setup-token``) and an API key have their own names."""
+    """Return the variable for a key; subscription tokens (``claude setup-token``) have their own."""
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
 def arguments(settings: Settings, order: Order, settings_file: Path, session: str, base: Base) -> list[str]:
-    """The command line, without the program. The prompt is on standard input: an argument may hold 128 kB only."""
+    """Build the command line without the program. The prompt goes to standard input: an argument may have 128 kB."""
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-    # Settings of the user, here our empty HOME, and ours: what an agent writes into its folder is not honoured.
+    # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
-    # All that is not allowed outright is denied: nobody is there to ask.
+    # Deny what is not explicitly allowed: nobody could be asked.
     mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
     found += ["--permission-mode", mode, "--tools", ",".join(tools)]
@@ -115,7 +115,7 @@ def launch_of(
     stdin: bytes | None,
     more: Sequence[str] = (),
 ) -> Launch:
-    """The process of the CLI for an order, whose folders ``prepare`` made, with ``more`` arguments."""
+    """Build the launch of the CLI for an order with prepared folders."""
     file = home / _SETTINGS
     return Launch(
         argv=[program, *arguments(settings, order, file, session, base), *more],
@@ -132,12 +132,12 @@ def launch_of(
 
 
 def prepare(order: Order, home: Path, settings: Settings) -> Path:
-    """Make the run's HOME with the session's CLAUDE.md, the folder for marks, and the settings file; returns that file.
+    """Create the run's HOME with CLAUDE.md, the folder for marks and the settings file; return the settings file.
 
-    HOME and settings lie outside the folder the agent works in.
+    HOME and settings are outside the agent's working folder.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: the files cannot be written.
     """
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
@@ -152,14 +152,14 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
 
 
 def instruct(order: Order, home: Path) -> None:
-    """Give the CLI the session's CLAUDE.md, where it has one. Raises ``OSError``."""
+    """Copy the session's CLAUDE.md into the CLI's HOME, if it exists."""
     memory = order.workdir / "CLAUDE.md"
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
 
 
 def settings_content(order: Order, home: Path, settings: Settings) -> str:
-    """Return a run's settings file: its hooks, and its permissions."""
+    """Build the settings file of a run: hooks and permissions."""
     marks = order.directory / "marks"
     writing = hooks.edit_rules(writable_paths(settings))
     return hooks.settings(
@@ -172,9 +172,9 @@ def settings_content(order: Order, home: Path, settings: Settings) -> str:
 
 
 def question_of(order: Order, result: Mapping[str, Any]) -> Interruption | None:
-    """The call that a deferred run's result names; None where it names none that the rules have a person asked about.
+    """Return the deferred tool call that a person must decide on; None without one.
 
-    The hook decides; what it decided is found again here, because the CLI does not pass it on.
+    The rules are applied again, because the CLI does not pass on the hook's decision.
     """
     call = result.get("deferred_tool_use")
     if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
@@ -183,12 +183,12 @@ def question_of(order: Order, result: Mapping[str, Any]) -> Interruption | None:
 
 
 def resumed(order: Order, base: Base, home: Path) -> Base:
-    """The session that ended with a question, as this delivery goes on with it: its folder is another one now.
+    """Adapt the session that ended with a question to this delivery's folder.
 
-    The call that waits may name a file in the folder of the delivery that asked. What that held has been moved here.
+    The waiting call may name files in the earlier delivery's folder, whose content was moved here.
 
     Raises:
-        OSError: the session cannot be read, or written again.
+        OSError: the session cannot be read or written.
     """
     answered = order.interruption
     if answered is None or base.transcript is None:
@@ -201,7 +201,7 @@ def resumed(order: Order, base: Base, home: Path) -> Base:
 
 
 def before(base: Base) -> bytes:
-    """The transcript a run continues from; it is still what it was. Raises ``OSError``: it cannot be read."""
+    """Return the content of the transcript that a run continues; empty for a fresh session."""
     if base.transcript is None:
         return b""
     with opened(base.transcript.parent) as folder:
@@ -209,7 +209,7 @@ def before(base: Base) -> bytes:
 
 
 def instructions(home: Path) -> str:
-    """Return what ``prepare`` gave the CLI as its CLAUDE.md. The CLI adds its own instructions to that, unseen."""
+    """Return the CLAUDE.md that ``prepare`` gave to the CLI; empty without one."""
     try:
         return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -217,9 +217,9 @@ def instructions(home: Path) -> str:
 
 
 def binds(settings: Settings, order: Order, program: Path, settings_file: Path, base: Base) -> list[Bind]:
-    """Return what the CLI sees in a box besides the system and the delivery's folder; the later of two counts.
+    """Return the mounts of the CLI's sandbox; later mounts cover earlier ones.
 
-    Of a program only its one file: what lies beside it may be anything.
+    Of a program only its file is mounted, because its folder may contain anything.
     """
     found = [Bind(program), Bind(program.resolve()), Bind(hooks.HOOK)]
     if not order.read_only:
@@ -236,11 +236,10 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
 
 
 def writable_paths(settings: Settings) -> list[Path]:
-    """Folders of the project that agents may write, as the installation says; links are not followed."""
+    """Return the project folders that the settings let agents write; symbolic links are left out."""
     paths = [settings.root / name for name in settings.writable]
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 
 
 def _readable(order: Order) -> list[Path]:
-    """Return what of its session, and of its owner's earlier work, an agent may read."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -1,4 +1,4 @@
-"""The completion gate of the Claude CLI: a pure function from the evidence of a run to its verdict."""
+"""Judge from the evidence of a run whether the Claude CLI completed its answer. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.runners.claude.answer_text import cut_short
 from worker.runners.claude.hooks import _DEFERRED, END, START, STOP, STOP_FAILURE, Mark
 from worker.runners.service_errors import BUSY, fault_of, is_spent, passes, plain_words, status_of
 
-#: The CLI's words for an error without an HTTP status.
+#: The CLI's words for errors without an HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found", "billing_error"})
 _LOGIN_ERRORS = frozenset({"authentication_failed", "oauth_org_not_allowed"})
 _LIMITS = {
@@ -20,7 +20,7 @@ _LIMITS = {
     "error_max_budget_usd": "the agent used up its budget",
     "error_max_structured_output_retries": "the agent used up its tries",
 }
-#: Errors of the CLI and endings of its turn that mean: the answer, or what was asked, is too long for the model.
+#: Errors and endings that mean that answer or prompt are too long for the model.
 _TOO_LONG = frozenset({"max_output_tokens", "prompt_too_long"})
 _KINDS = {
     **dict.fromkeys(_TOO_LONG, ErrorKind.LIMIT),
@@ -33,26 +33,26 @@ _SESSION_TAKEN = re.compile(r"already in use", re.IGNORECASE)
 _MISUSE = re.compile(
     r"unknown option|root/sudo|cannot be used with|Invalid (?:session|value|permission|API)", re.IGNORECASE
 )
-#: What the CLI writes on standard error for its own programs to read: ``[claude-code:some_name] {...}``.
+#: Lines on standard error that the CLI writes for its own programs: ``[claude-code:some_name] {...}``.
 _JARGON = re.compile(r"^\[claude-code:[^\]\n]*\].*$", re.MULTILINE)
-#: How much of what the CLI said is quoted in a reason, in characters.
+#: Characters of the CLI's words quoted in a reason.
 _QUOTED = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The rest of a run whose process ended by itself.
+    """The evidence of a run whose process has ended or finished its message.
 
     Attributes:
-        run: the mark this run was given. session: the agent session it was given.
-        exit_code: its exit code, negative for a signal, None when nobody knows. stderr: the end of standard error.
-        marks: what its hooks left, by event. result: its last ``result``; empty without one.
-        error: the kind of error in its last message.
-        text: the answer. missing: why something of it may be missing; empty when it is whole.
-        stop_reason: why the model stopped, as the transcript has it; a result tells it too.
-        unwritable: why the run's folder takes no marks, such as a full disk; empty when it does.
-        retry_after: seconds the service asked to wait, 0 when it named none.
-        lives: the process has ended its message, not itself: SessionEnd and an exit code are still to come, or never.
+        run, session: process tag and agent session of the run.
+        exit_code: exit code, negative for a signal; None if unknown.
+        marks: the hooks' marks, by event.
+        result: the last ``result``; empty without one.
+        error: kind of error in the CLI's last message.
+        missing: why the text may be incomplete; empty if complete.
+        unwritable: why the folder accepts no marks, such as a full disk.
+        retry_after: seconds to wait as requested by the service.
+        lives: True if the process has not exited, so no exit code is expected.
     """
 
     run: str
@@ -71,11 +71,11 @@ class Evidence:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The events whose marks name this run and this session."""
+        """The events whose marks name this run and session."""
         return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
 
     def facts(self) -> dict[str, Any]:
-        """The evidence as it is recorded with the attempt."""
+        """Return the evidence as stored with the attempt."""
         names = ("subtype", "is_error", "terminal_reason", "api_error_status", "stop_reason", "num_turns")
         foreign = sorted(set(self.marks) - set(self.own))
         return {
@@ -91,12 +91,7 @@ class Evidence:
 
 
 def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Completion:
-    """The verdict over a run that ended by itself, with its reason and, recorded with it, the evidence.
-
-    Args:
-        evidence: what the run left.
-        facts: further facts to record.
-    """
+    """Return the verdict on a run from its evidence; ``facts`` are stored with the attempt."""
     verdict, what, reason = _verdict(evidence)
     kind, why = (None, what) if isinstance(what, Why) else (what, None)
     return Completion(
@@ -120,7 +115,7 @@ def _verdict(evidence: Evidence) -> _Ruling:
 
 
 def _asks(evidence: Evidence) -> _Ruling | None:
-    """The CLI ended because its hook deferred a tool call; its session can be resumed there."""
+    """Return the verdict on a run that ended because its hook deferred a tool call."""
     result = evidence.result
     if result.get("stop_reason") != _DEFERRED or result.get("is_error") or evidence.exit_code != 0:
         return None
@@ -131,7 +126,7 @@ def _asks(evidence: Evidence) -> _Ruling | None:
 
 
 def _refusal(evidence: Evidence) -> _Ruling | None:
-    """The model refused, whatever error the CLI makes of that."""
+    """Return the verdict on a refusal by the model, whatever error the CLI reports."""
     if START not in evidence.own or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
         return None
     said = " ".join(evidence.text.split())[:_QUOTED]
@@ -151,7 +146,7 @@ def _error(evidence: Evidence) -> _Ruling | None:
     if result.get("is_error") and (kind := _kind_of(evidence, said)):
         return _failed(kind, said)
     if evidence.exit_code and not result and STOP_FAILURE in evidence.own:
-        mark = evidence.marks[STOP_FAILURE]  # the result was lost with standard output: the hook heard what kind it is
+        mark = evidence.marks[STOP_FAILURE]  # the result was lost with standard output, but the hook knows the error
         return _failed(kind, mark.message or mark.error) if (kind := _KINDS.get(mark.error)) else None
     if evidence.unwritable:
         return Verdict.ERROR, ErrorKind.HOST, f"the run's folder cannot be written: {evidence.unwritable}"
@@ -164,7 +159,6 @@ def _error(evidence: Evidence) -> _Ruling | None:
 
 
 def _said(evidence: Evidence) -> str:
-    """Return what the CLI said about an error: in its result, else on standard error."""
     result = evidence.result
     said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
     return said or _plain(evidence.stderr)
@@ -179,7 +173,6 @@ def _failed(kind: ErrorKind, said: str) -> _Ruling:
 
 
 def _status(evidence: Evidence) -> int:
-    """The HTTP status of the error that ended the run; 0 when it has none."""
     return status_of({"code": evidence.result.get("api_error_status")})
 
 
@@ -189,7 +182,6 @@ def _busy(evidence: Evidence) -> bool:
 
 
 def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
-    """What the service has against the run; None for an error of another kind."""
     status = _status(evidence)
     error = evidence.error or evidence.marks.get(STOP_FAILURE, Mark()).error
     if "prompt_too_long" in {error, evidence.result.get("terminal_reason")}:
@@ -205,10 +197,7 @@ def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
-    """The kind of an error that the CLI reports; None when the service did not cause it.
-
-    A status decides by its number, whatever the CLI reports about the end of its turn.
-    """
+    """Classify an error that the CLI reports, first by HTTP status; None if the service did not cause it."""
     status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
         return ErrorKind.TRANSIENT if passes(status, said) else ErrorKind.PERMANENT
@@ -222,7 +211,6 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
 
 
 def _ended_early(evidence: Evidence) -> _Ruling | None:
-    """An ending that is not a success: a signal, an exit code, a result that says so."""
     code, result = evidence.exit_code, evidence.result
     if evidence.lives and not result:
         return _incomplete("the agent gave no result")
@@ -240,7 +228,7 @@ def _ended_early(evidence: Evidence) -> _Ruling | None:
 
 
 def _unproven(evidence: Evidence) -> _Ruling | None:
-    """An ending that looks like a success and is not proven by this run's own hooks, or has no answer."""
+    """Return the verdict on an apparent success without proof by this run's hooks, or without an answer."""
     own = evidence.own
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"

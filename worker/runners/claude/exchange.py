@@ -1,8 +1,7 @@
-"""One message to a kept process of the Claude CLI, and the proof that it was answered whole.
+"""One message to a kept process of the Claude CLI, and the proof of a complete answer.
 
-Each message has its own UUID, by which the CLI says when it took it and when it was done with it: what comes before
-the first belongs to an earlier message, and nothing comes after the second. The proof needs no process: it is made
-while that lives, when it was killed as soon as it had answered, and from the recording by who takes the turn over.
+The CLI confirms start and end of each message by its UUID. The proof works while the process lives, after it was
+killed, and from the recording when another worker adopts the turn.
 """
 
 from __future__ import annotations
@@ -39,20 +38,22 @@ from worker.runners.sent import SentInput
 from worker.runners.transcript import json_object
 from worker.runners.witnessed import weigh
 
-#: The first line of a message's recording: where its process had its files, and what it had heard before.
+#: Key of the first line of a message's recording, with the process's files and state.
 _HEAD = "helix_message"
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One message on its way: its order, and what came since it was asked.
+    """A message in progress: its order, and the output since it was sent.
 
     Attributes:
-        taken_at: when the CLI said that it took it; 0 before. begun: it has repeated it, so what follows answers it; a
-            process that was asked nothing before has nothing else to say. late: something of another message came.
-        watched: its process is. over: the CLI said that it is done with it. after: it said something more.
-        crowded: there was a further process then. settle: tells the watch that there is nothing more to wait for.
-        ended_at: when its result or a mark of its end was first seen; 0 before.
+        taken_at: when the CLI confirmed the start; 0 before.
+        begun: True once further output answers this message.
+        late: True if output of another message arrived.
+        over: True once the CLI has confirmed the end; ``after`` if more output followed.
+        crowded: True if other processes of the agent ran at the end.
+        settle: stops the watch.
+        ended_at: when a result or an end mark was first seen; 0 before.
     """
 
     order: Order
@@ -73,11 +74,11 @@ class Exchange:
 
     @property
     def uuid(self) -> str:
-        """The name by which the CLI reports on it."""
+        """The message's id in the CLI's reports."""
         return session_of(self.order)
 
     def packet(self) -> bytes:
-        """As the CLI reads it: one line."""
+        """Return the message as one line of the CLI's input."""
         said = {"role": "user", "content": self.prompt.decode("utf-8", "replace")}
         return (
             json.dumps({"type": "user", "message": said, "parent_tool_use_id": None, "uuid": self.uuid}).encode()
@@ -85,7 +86,7 @@ class Exchange:
         )
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line of the process; one of another message is not this one's."""
+        """Read one line of output; lines of other messages are ignored."""
         self.after = self.after or self.over
         if b'"type":"command_lifecycle"' in line:
             self._note(json_object(line) or {})
@@ -102,7 +103,7 @@ class Exchange:
         return self.stream.take_line(line)
 
     def _precedes(self, line: bytes) -> bool:
-        """Return whether a line may come before the CLI repeats this message: its own words, or this one's failure."""
+        """Return whether a line may come before the CLI repeats this message."""
         record = json_object(line) or {}
         failed = bool(self.taken_at) and record.get("type") == "result" and record.get("is_error") is True
         return failed or record.get("type") in {"system", "rate_limit_event"}
@@ -122,15 +123,18 @@ class Exchange:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessFiles:
-    """What a kept process has on the disk, and how far its conversation has come.
+    """The files of a kept process, and the state of its conversation.
 
     Attributes:
-        top: its folder: ``work`` is the agent's, ``home`` its HOME. level: the box around it.
-        spare: it was started ahead.
-        mark: of its processes, in the marks of its hooks. agent: its agent session, which names its transcript.
-        asked: how many messages it was given. length: of its transcript when the last one had ended, in bytes.
-        spent: US dollars until then, by its own word. calls: how many model calls had begun at its door.
-        prices: of the models that it may ask for; not recorded.
+        top: folder of the process, with ``work`` and ``home``.
+        spare: True if it was started ahead.
+        mark: its process tag.
+        agent: its agent session, which names its transcript.
+        asked: number of messages so far.
+        length: bytes of its transcript after the last message.
+        spent: its cost until then, in US dollars.
+        calls: number of model calls before the current message.
+        prices: prices of its models; not recorded.
     """
 
     top: Path
@@ -146,37 +150,34 @@ class ProcessFiles:
 
     @property
     def work(self) -> Path:
-        """What its agent sees as its own folder."""
+        """The agent's working folder."""
         return self.top / "work"
 
     @property
     def home(self) -> Path:
-        """Its HOME."""
+        """The agent's HOME."""
         return self.top / "home"
 
     @property
     def output(self) -> Path:
-        """Where its agent writes files of an answer."""
+        """The folder for answer files."""
         return self.work / "output"
 
     @property
     def was_there(self) -> bool:
-        """Return whether it was there before the message that it was given last: another one could take that."""
+        """Return whether the process existed before its current message, so that another could take the message."""
         return self.spare or self.asked > 1
 
     def recording(self, order: Order) -> RunRecording | None:
-        """Begin the recording of a message; None where it is not to be recorded, or cannot be."""
+        """Start the recording of a message; None if it is not wanted or fails."""
         facts: list[Any] = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
         facts += [self.asked, self.length, self.spent, self.calls, self.spare]
         head = json.dumps({_HEAD: facts}).encode() + b"\n"
-        forget(order.directory)  # of a process that never took it
+        forget(order.directory)  # left by a process that never took the message
         return recording_beside(order.directory, head) if order.recorded else None
 
     def judged(self, folder: Path, message: Exchange, ending: Ending, *, lives: bool) -> tuple[Completion, RunRemains]:
-        """The gate's verdict over a message whose files and marks are in a folder.
-
-        ``lives``: its process has not come to its own end; the message is judged without.
-        """
+        """Judge a message by the files and marks in a folder; ``lives``: without waiting for the process's end."""
         order = replace(message.order, directory=folder)
         left = left_by(order, self.agent, message.prompt, message.base, self.home, message.stream)
         facts = {**ending.evidence, **self._facts(message), "text_from": left.origin}
@@ -186,7 +187,7 @@ class ProcessFiles:
         return weigh(completion, ending.witnessed, answer=left.text), left
 
     def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, RunRemains, int] | None:
-        """The verdict over a message that is complete beyond doubt, and the length of the transcript; None in doubt."""
+        """Return verdict, remains and transcript length of a certainly complete message; None in doubt."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.whole:
             return None
@@ -204,7 +205,7 @@ class ProcessFiles:
     def result(
         self, message: Exchange, completion: Completion, left: RunRemains, ending: Ending, emit: Emit
     ) -> RunResult:
-        """The result, with the log made to agree with the answer, and the transcript kept where it is complete."""
+        """Build a message's result: correct the event log to match the answer, and keep a complete transcript."""
         order, stream = message.order, message.stream
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace(left.text, f"the answer is in the {left.origin}"):
@@ -230,10 +231,7 @@ class ProcessFiles:
         return facts | ({"start_ms": round(1000 * (taken - message.began))} if taken and message.began else {})
 
     def hand_over(self, order: Order) -> None:
-        """Move what a message wrote into its delivery's folder: the next one finds none of it. Raises ``OSError``.
-
-        Who takes over from a worker that died in here does it once more.
-        """
+        """Move a message's files into its delivery's folder; can be repeated by another worker. Raises ``OSError``."""
         for path in [path for path in self.work.iterdir() if path.name != "marks"]:
             if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
                 continue
@@ -243,20 +241,20 @@ class ProcessFiles:
             folder.mkdir(exist_ok=True)
         for mark in (self.work / "marks").iterdir():
             shutil.copyfile(mark, order.directory / "marks" / mark.name)
-        if order.recorded:  # what its process leaves may be gone before the store has the result
+        if order.recorded:  # the process's files may be gone before the store has the result
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(call_record.path_of(self.work), call_record.path_of(order.directory))
 
 
 def prompt_of(order: Order, base: Base) -> bytes:
-    """What the CLI is asked."""
+    """Build the prompt of an order."""
     if order.interruption and base.transcript is not None:
-        return b""  # it goes on from its question; a prompt would be another message behind that
+        return b""  # the run continues at its question; a prompt would be a further message
     return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
 
 
 def files_of(found: FinishedRun | None) -> ProcessFiles | None:
-    """The files of the kept process that a recording is of; None for the recording of another one."""
+    """Read the kept process's files from a recording; None for recordings of other processes."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
         top, kind, cut, *facts = head
@@ -267,19 +265,15 @@ def files_of(found: FinishedRun | None) -> ProcessFiles | None:
 
 
 def adopted(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
-    """The result of a recorded message that had ended when its worker died; None where that is not proven. May block.
-
-    Raises:
-        AnswerTooLong: as ``ClaudeStream.take_line``. OSError: its files cannot be moved.
-    """
-    marks.sweep(files.mark)  # of a guard that was killed with its worker
+    """Return the result of a recorded message that had ended when its worker died, or None. May block."""
+    marks.sweep(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.base_of(order)
     message = Exchange(order, base, prompt_of(order, base), 0.0, begun=files.asked == 1)
     *lines, torn = found.output.split(b"\n")[1:]
     for line in filter(bytes.strip, lines):
         message.take_line(line)
     message.after = message.after or bool(torn)
-    with contextlib.suppress(FileNotFoundError):  # its worker moved them, and removed what was left
+    with contextlib.suppress(FileNotFoundError):  # already moved by the dead worker
         files.hand_over(order)
     ending = ended_before(found) if found.facts else Ending(exit=Exit(), bytes=len(found.output), box=files.level)
     seen = call_record.adopted(files.work, files.calls) or call_record.adopted(order.directory, files.calls)

@@ -1,7 +1,7 @@
-"""Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, docs/claude-cli.md).
+"""Settings and hooks of one run of the Claude CLI, and the marks that the hooks write (ADR-036, docs/claude-cli.md).
 
-Nothing is installed: each run gets its own settings file, outside the folder its agent works in, and hooks that
-write into the delivery's own folder. Each mark names its run, so that no other process's mark can be taken for it.
+Each run gets its own settings file outside the agent's working folder, and hooks that write into the delivery's folder.
+Each mark names its run, so marks of other processes are recognized.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ TOOL_HOOK = Path(__file__).with_name("tool_hook.py")
 START, STOP, STOP_FAILURE, END = "SessionStart", "Stop", "StopFailure", "SessionEnd"
 EVENTS = (START, STOP, STOP_FAILURE, END)
 
-#: Seconds the hook before a tool call may take: as long as a busy machine may need to start it.
+#: Time limit of the tool hook in seconds; a busy machine may need long to start it.
 _TOOL_TIMEOUT = 300
-#: How a run ends whose tool call a person is asked about.
+#: Stop reason of a run that waits for a person's decision.
 _DEFERRED = "tool_deferred"
-#: Seconds a hook may take; without this the CLI cancels what runs while it ends.
+#: Time limit of a hook in seconds; without a limit, the CLI cancels hooks while it exits.
 _TIMEOUT = 10
-#: Largest mark in bytes; it holds the last message of the answer.
+#: Largest mark in bytes; a mark holds the answer's last message.
 _MAX_MARK = 8 * 2**20
-#: What must fit on the disk beside it, in bytes.
+#: Bytes that must fit on the disk.
 _PROBE = 64 * 2**10
 
-#: Escaping "?" as well makes the CLI (2.1.329) ignore the rule; unescaped it matches itself.
+#: Not "?": the CLI (2.1.329) ignores rules with an escaped "?", and an unescaped one matches itself.
 _SPECIAL = re.compile(r"[\\*\[\]]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The mark of one hook.
+    """The mark that one hook wrote.
 
     Attributes:
-        run: the mark of the run whose process ran the hook. session: the agent session.
-        background: tasks that still ran. message: the last message of the answer. transcript: where the session is.
-        error: the kind of error that ended the turn, where one did.
+        run: tag of the process that ran the hook.
+        background: number of background tasks still running.
+        message: the answer's last message.
+        transcript: path of the transcript.
+        error: kind of error that ended the turn, if any.
     """
 
     run: str = ""
@@ -64,21 +66,21 @@ def settings(
     allowed: Sequence[str],
     tools: Path | None = None,
 ) -> str:
-    """The settings file of one run.
+    """Build the settings file of one run.
 
     Args:
-        marks: the folder for the marks.
-        readable: folders and files the agent may read besides its own folder.
-        protected: folders it may not write.
+        marks: folder for the marks.
+        readable: readable files and folders besides the working folder.
+        protected: folders that must not be written.
         allowed: permission rules of the installation, such as ``WebSearch``.
-        tools: the file that tells the hook before each tool call what may become of it; None: there is no such hook.
+        tools: input file of the tool hook; None for no tool hook.
     """
     hooks: dict[str, Any] = {
         event: [{"hooks": [{"type": "command", "command": _command(event, marks), "timeout": _TIMEOUT}]}]
         for event in EVENTS
     }
     if tools is not None:
-        # Whatever keeps it from answering blocks the call; an exit code other than 2 would not.
+        # If the hook fails, the call is blocked: only exit code 2 does that.
         hook = shlex.join([sys.executable, "-I", "-S", str(TOOL_HOOK), str(tools)])
         call = {"type": "command", "command": f"{hook} || exit 2", "timeout": _TOOL_TIMEOUT}
         hooks["PreToolUse"] = [{"matcher": "*", "hooks": [call]}]
@@ -93,12 +95,11 @@ def settings(
 
 
 def edit_rules(folders: Iterable[Path]) -> list[str]:
-    """A rule about writing for each folder and all below it."""
+    """Return a permission rule about writing for each folder."""
     return [f"Edit(/{_literal(folder)}/**)" for folder in folders]
 
 
 def _literal(path: Path) -> str:
-    """A path for a rule: rules are patterns, in which these characters mean something."""
     return _SPECIAL.sub(r"\\\g<0>", str(path))
 
 
@@ -107,9 +108,9 @@ def _command(event: str, marks: Path) -> str:
 
 
 def readable_entries(root: Path) -> list[Path]:
-    """Return what an agent may read of the project: all but hidden entries, links and ``projects``.
+    """Return the readable entries of a project: all but hidden entries, links and ``projects``.
 
-    Of ``/`` nothing: that is the machine, and no project.
+    The root folder ``/`` is not a project and has none.
     """
     if root == root.parent:
         return []
@@ -121,7 +122,7 @@ def readable_entries(root: Path) -> list[Path]:
 
 
 def read_marks(directory: Path) -> dict[str, Mark]:
-    """The marks in a delivery's ``marks/``, by event. One that cannot be read counts as none."""
+    """Read the marks of a delivery, by event; unreadable marks are left out."""
     found: dict[str, Mark] = {}
     try:
         with opened(directory) as own, opened("marks", own) as marks:
@@ -136,14 +137,14 @@ def read_marks(directory: Path) -> dict[str, Mark]:
 
 
 def is_over(directory: Path) -> bool:
-    """Return whether a session has ended by its hooks: nothing but its process's own end is still to come."""
+    """Return whether all hooks of a session have run, so only the process's exit is missing."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 
 def obstacle(directory: Path) -> str:
-    """Say why a delivery's ``marks/`` takes no marks, in the system's words, such as a full disk; empty if it does.
+    """Return why a delivery's folder accepts no marks, such as a full disk; empty if it does.
 
-    Hooks that could not write look like hooks that did not run. What is tried is as large as a long answer's mark.
+    Writes a probe, because hooks that cannot write look like hooks that did not run.
     """
     try:
         with opened(directory) as own, opened("marks", own) as marks:
@@ -155,7 +156,11 @@ def obstacle(directory: Path) -> str:
 
 
 def parse_mark(content: bytes) -> Mark:
-    """One mark, as the hook wrote it. Raises ``ValueError``: it is not a mark."""
+    """Parse one mark.
+
+    Raises:
+        ValueError: the content is not a mark.
+    """
     run, _, body = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(body)
     if not isinstance(facts, dict):

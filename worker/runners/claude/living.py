@@ -1,8 +1,7 @@
 """One process of the Claude CLI for several messages of a session (``--input-format stream-json``).
 
-A message is complete while its process lives only where its own result, its own Stop mark and the transcript agree
-(``exchange.py``); in every other case the process gets the end of its input, and once it has ended the completion gate
-judges all that it left, as it does for a process of one message.
+A message is complete while its process lives only if result, Stop mark and transcript agree (``exchange.py``).
+Otherwise the input is closed, and the completion gate judges what the process left.
 """
 
 from __future__ import annotations
@@ -48,24 +47,26 @@ from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending, Supervision
 from worker.runners.guard.watch import watched
 
-#: Tools that start no process, and so leave nothing behind that goes on.
+#: Tools that start no processes, so that none can stay behind.
 _STARTING_NOTHING = frozenset({*READING_TOOLS, "Write", "Edit"})
 _STREAMING = ("--input-format", "stream-json", "--replay-user-messages")
-#: A message must be read, reported as taken, and its end reported behind its result within these times, in seconds.
+#: Seconds to read a message, to confirm it, and to confirm its end after the result.
 _TO_READ, _TO_TAKE, _TO_END = 30.0, 5.0, 3.0
 _LOOK_SECONDS = 0.25
-#: What a message's tools and hooks started has ended so soon after it, in seconds.
+#: Seconds in which processes started by a message must end.
 _TO_BE_ALONE = 0.1
-#: Ending a process takes the guard this long at most, in seconds.
+#: Seconds that the guard needs at most to end a process.
 _TO_DIE = 12.0
 
 
 def fixed_part(settings: Settings, program: str, order: Order) -> str:
-    """All that a process is started with, besides its folders and the conversation, as one digest.
+    """Return a digest of everything a process is started with, except its folders and the conversation.
 
-    Empty where a process must not outlive its message: for a run that may only read, or whose tool calls have rules,
-    where the agent has tools that start processes, and where no box can be made that must be. Raises ``OSError``: a
-    file of it cannot be read.
+    Empty if a process must end with its message: for read-only runs, tool rules, tools that start processes, or if a
+    required sandbox cannot be made.
+
+    Raises:
+        OSError: an input file cannot be read.
     """
     if order.read_only or order.tools or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
@@ -83,14 +84,13 @@ def fixed_part(settings: Settings, program: str, order: Order) -> str:
         settings_content(own, home, settings),
         memory.read_text("utf-8", "replace") if memory.is_file() and not memory.is_symlink() else "",
         repr((level, Bounds.of(settings), outbound(settings, order.option))),
-        # What was put in the place of a file or folder would not be seen in a box that was made before.
+        # A running sandbox does not see files that were replaced after its start.
         [[str(bind.path), bind.writable, *_placed(bind.path)] for bind in seen],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _placed(path: Path) -> tuple[int, int]:
-    """The file or folder that is at a path; zeros for none."""
     try:
         facts = path.stat()
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def _placed(path: Path) -> tuple[int, int]:
 def opened(
     agents: Processes, settings: Settings, program: str, order: Order, fixed: str, stop: Stop
 ) -> ClaudeLiving | RunResult:
-    """Start a process for the messages of an order's session; the result that says why not. May block."""
+    """Start a process for an order's session, or return a result that explains the failure. May block."""
     began, top, base = time.monotonic(), place_of(order), cli_sessions.base_of(order)
     held = contextlib.ExitStack()
     held.callback(shutil.rmtree, top, ignore_errors=True)
@@ -124,9 +124,9 @@ def opened(
 
 
 def place_of(order: Order) -> Path:
-    """Where a process has its files that an order begins; whatever another one kept of its session is gone.
+    """Return the folder for a new process of an order, and delete leftovers of the session's earlier processes.
 
-    A session's messages come one after the other, so that is out of date.
+    A session's messages come one at a time, so leftovers are outdated.
     """
     top = order.workdir / TRANSCRIPTS / KEPT / order.directory.name
     shutil.rmtree(top.parent, ignore_errors=True)
@@ -134,7 +134,7 @@ def place_of(order: Order) -> Path:
 
 
 def inside(order: Order, top: Path) -> Order:
-    """The order as its process sees it; its messages are recorded one by one."""
+    """Return the order as its process sees it; its messages are recorded individually."""
     return replace(order, directory=top / "work", recorded=False)
 
 
@@ -150,10 +150,10 @@ def started(
     *more: str,
     noted: bool,
 ) -> Begun | Ending:
-    """Start a process in its own folder, with ``more`` arguments; as ``launch.begin``.
+    """Start a process in its own folder, with ``more`` arguments.
 
     Raises:
-        OSError: its folder cannot be made.
+        OSError: the folder cannot be created.
     """
     files.output.mkdir(parents=True)
     prepare(inner, files.home, settings)
@@ -162,7 +162,7 @@ def started(
 
 
 class ClaudeLiving:
-    """A process of the CLI that takes one message after the other. See ``idle_agents.LivingAgent``."""
+    """A process of the CLI that answers one message after the other (``idle_agents.LivingAgent``)."""
 
     def __init__(self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, bounds: Bounds) -> None:
         self.session, self.fixed = ("", files.mark), ""
@@ -170,22 +170,22 @@ class ClaudeLiving:
         self._process, self._held, self._files, self._bounds = begun.supervision.process, held, files, bounds
         self._door, self._base, self._began = begun.door, Base(), 0.0
         self._pids, self._weight = {self._process.pid}, Weight()
-        self._tip = ""  # the kept transcript that holds all that this process has heard
+        self._tip = ""  # id of the kept transcript that matches the process's conversation
         self._sent = 0.0
 
     def belongs(self, order: Order, fixed: str, base: Base, began: float) -> None:
-        """Its first message is an order's, whose session it belongs to from now on; ``began``: when that was asked."""
+        """Bind the process to the session of its first message, which was sent at ``began``."""
         self.session, self.fixed = (order.owner, order.session_id), fixed
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
-        """Return whether it lives, and holds exactly the conversation that the order goes on from. May block."""
+        """Return whether the process is alive and holds exactly the order's conversation. May block."""
         self._base = cli_sessions.base_of(order)
         transcript = self._base.transcript
         return self._lives and self._process.silent and transcript is not None and transcript.stem == self._tip
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """One message, to the end; None where it was surely never taken."""
+        """Answer one message; None if the process surely did not read it."""
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, prompt_of(order, self._base), began, begun=not files.asked)
@@ -214,14 +214,14 @@ class ClaudeLiving:
             result = await asyncio.to_thread(self._settled, message, begun, stop, footprint, emit_from_thread)
             if result is not None:
                 return result
-            # In doubt it ends, and all it left is judged.
+            # In doubt, end the process and judge what it left.
             message.settle, supervision.settled = lambda: None, False
             self._process.close_input()
             report = await watched(supervision)
         return await asyncio.to_thread(self._ended, message, begun, report or Exit(), stop, emit_from_thread)
 
     def _look(self, message: Exchange) -> None:
-        """Give it the end of its input once its message has ended and it does not say so. In the loop."""
+        """Close the input once the message has ended without confirmation. Runs in the loop."""
         if not message.watched:
             return
         if self._process.output_ended:
@@ -239,13 +239,13 @@ class ClaudeLiving:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, message)
 
     def _send(self, message: Exchange) -> bool:
-        """Hand it to the process, recorded; False when that does not read it, or has no door any more. May block."""
+        """Record and send a message; False if the process does not read it or has lost its proxy. May block."""
         if self._door and self._files.was_there:
             try:
                 self._files.calls = self._door.count()
             except OSError:
                 return False
-        # Before the first message a spare's hook may just be writing its mark: nothing of it is old.
+        # Before the first message, a spare's hook may be writing its mark; no mark is old then.
         for old in (self._files.work / "marks").iterdir() if self._files.asked > 1 else ():
             if old.name != START:
                 old.unlink()
@@ -257,7 +257,7 @@ class ClaudeLiving:
     def _settled(
         self, message: Exchange, begun: Begun, stop: Stop, footprint: Footprint, emit: Emit
     ) -> RunResult | None:
-        """The result of a message that is complete beyond doubt while its process lives; None in doubt."""
+        """Return the result of a certainly complete message while its process lives; None in doubt."""
         reach("agent.ended")
         files = self._files
         supervision = begun.supervision
@@ -294,7 +294,7 @@ class ClaudeLiving:
         return self._process.wait(0) is not None or self._process.known_end is not None
 
     def _alone(self, message: Exchange) -> bool:
-        """Return whether it lives, says nothing more, and no process of it is there but its own. Waits a moment."""
+        """Return whether the process lives, is silent, and has no child processes. Waits up to 0.1 s."""
         give_up = time.monotonic() + _TO_BE_ALONE
         while not (alone := self._is_alone(message)) and not self._gone and time.monotonic() < give_up:
             time.sleep(_TO_BE_ALONE / 5)
@@ -308,10 +308,7 @@ class ClaudeLiving:
         return first in self._pids and not others and self._process.silent and not self._gone
 
     def _ended(self, message: Exchange, begun: Begun, report: Exit, stop: Stop, emit: Emit) -> RunResult | None:
-        """The result of a message whose process has ended; None where it never took it.
-
-        One that was complete beyond doubt before its process was killed is complete.
-        """
+        """Return the result of a message whose process has ended; None if it never read the message."""
         files, ending = self._files, begun.ended(report)
         if not message.taken_at and files.was_there and not ending.cause and not stop_reason(stop):
             return None
@@ -324,16 +321,16 @@ class ClaudeLiving:
         return files.result(message, completion, left, ending, emit)
 
     def rest(self, until: float) -> None:
-        """Nothing is asked now: the guard ends it at ``until``."""
+        """Mark the process idle: the guard kills it at ``until``."""
         self._process.extend(until)
         self._process.when_ended(functools.partial(idle_agents.shared().forget, self))
 
     def memory(self) -> int:
-        """Return what it alone holds, in bytes. May block."""
+        """Return the bytes that ending the process would free. May block."""
         return self._weight.of(self._pids)
 
     def close(self) -> None:
-        """End it, and remove what it leaves; returns when it is gone."""
+        """End the process, remove its files, and wait until it is gone."""
         self.keepable = False
         if self._process.wait(0) is None:
             self._process.terminate(0)

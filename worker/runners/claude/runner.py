@@ -1,7 +1,7 @@
-"""The Claude Code CLI as a runner: one process per run, its verdict from evidence (docs/claude-cli.md).
+"""The runner of the Claude CLI: one process per run, judged by evidence (docs/claude-cli.md).
 
-Why not its SDK: that starts the same program, but hands it our whole environment, knows no process group, and needs
-seconds to cancel.
+The Claude SDK is not used: it passes our whole environment to the CLI, ignores process groups, and needs seconds to
+cancel.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from worker.runners.witnessed import weigh
 
 
 class ClaudeCliRunner(ProcessRunner):
-    """Runs ``claude -p`` once. The model may stand after ``:`` in the model's runner: ``claude_cli:opus``."""
+    """Runs ``claude -p`` once; ``claude_cli:opus`` names a model."""
 
     name = "claude_cli"
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, in the process that its session's last message left where one is kept and may be used."""
+        """Run the agent once, in the session's idle process if one may be used."""
         limits = agent_life.Limits.of(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
@@ -54,15 +54,15 @@ class ClaudeCliRunner(ProcessRunner):
         return await super().run_async(order, emit, stop)
 
     def fixed_part(self, order: Order) -> str:
-        """Return what of an order cannot change while a process lives; empty where it must run alone."""
+        """Return the part of an order fixed at process start; empty if it must run alone."""
         settings = self._settings.of_model(order.model)
         try:
             return living.fixed_part(settings, find_program(settings), order)
         except (SettingsError, OSError):
-            return ""  # the run alone says why
+            return ""  # a run alone reports the reason
 
     def adopt(self, order: Order) -> RunResult | None:
-        """As ``ProcessRunner.adopt``; a message of a kept process that had ended is complete as that lived."""
+        """Return the result of a finished delivery, or of a finished message of a kept process, or None."""
         found = recording.recorded(order.directory)
         files = exchange.files_of(found)
         if found is None or files is None:
@@ -71,27 +71,27 @@ class ClaudeCliRunner(ProcessRunner):
         return self._taken_over(order, lambda: exchange.adopted(order, files, found, prices))
 
     def open(self, order: Order, fixed: str, stop: Stop) -> living.ClaudeLiving | RunResult:
-        """Start a process that may take several messages of the order's session. May block."""
+        """Start a process for several messages of the order's session. May block."""
         settings = self._settings.of_model(order.model)
         return living.opened(self._agents, settings, find_program(settings), order, fixed, stop)
 
     def spare_part(self, order: Order) -> str:
-        """Return what an order has in common with all whose spare it may take; empty where it can take none."""
+        """Return the part of an order that a spare must share with it; empty if it can use none."""
         settings = self._settings.of_model(order.model)
         try:
             return spare.part_of(settings, find_program(settings), order)
         except (SettingsError, OSError, BoxError):
-            return ""  # a cold start says why
+            return ""  # a cold start reports the reason
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return the kinds of which some worker wanted a spare after ``since``, and when. May block."""
+        """List the kinds of spares that workers wanted after ``since``, with times. May block."""
         try:
             return list(spare.kinds(self._settings, since))
         except OSError:
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
-        """Start a process for any new session whose order has this part. May block."""
+        """Start a spare for new sessions whose orders have this part. May block."""
         settings = self._settings.of_model(order.model)
         try:
             return spare.opened_spare(self._agents, settings, find_program(settings), order, part, until)
@@ -99,7 +99,7 @@ class ClaudeCliRunner(ProcessRunner):
             return None
 
     def prepare(self, order: Order) -> Play | RunResult:
-        """Make its folders and its command line ready; a missing program is a configuration error."""
+        """Prepare folders and command line; a missing program is a configuration error."""
         settings = self._settings.of_model(order.model)
         try:
             program = find_program(settings)
@@ -117,7 +117,7 @@ class ClaudeCliRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> RunReader:
-        """Return how a run that was prepared before is read."""
+        """Return a reader for an earlier run's recording."""
         home = home_of(order)
         return self._reading(order, home, cli_sessions.base_of(order))
 
@@ -138,7 +138,6 @@ class ClaudeCliRunner(ProcessRunner):
         return RunReader(take_line=stream.take_line, conclude=conclude, clear=_clearing(home), finished=finished)
 
     def _play(self, settings: Settings, program: str, home: Path, order: Order) -> Play:
-        """The run. Raises ``OSError`` when its folders cannot be made."""
         base = cli_sessions.base_of(order)
         claude_sessions.prepare(order, home, settings)
         base = claude_sessions.resumed(order, base, home)
@@ -150,7 +149,6 @@ class ClaudeCliRunner(ProcessRunner):
     def _conclude(
         self, order: Order, ending: Ending, stream: ClaudeStream, left: RunRemains, base: Base, home: Path, emit: Emit
     ) -> RunResult:
-        """The verdict, the answer, and the agent session to continue from. The log agrees with the answer."""
         facts = {**ending.evidence, "retries": stream.retries, "continued": base.knows, "text_from": left.origin}
         if stream.skipped:
             facts["skipped_lines"] = stream.skipped
@@ -181,5 +179,4 @@ class ClaudeCliRunner(ProcessRunner):
 
 
 def _clearing(home: Path) -> Callable[[], None]:
-    """Return the function that removes a run's HOME: the kept files are copied, and the rest may be large."""
     return functools.partial(shutil.rmtree, home, ignore_errors=True)

@@ -1,10 +1,8 @@
-"""A process of the Claude CLI that is started ahead, and becomes a new session's (``--await-claim``).
+"""Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
 
-It waits: it reads no instructions, runs no hook, and asks nobody. A ``claim_session`` gives it to its session, once
-and for good: then it reads CLAUDE.md, and starts as it always does. Its folder is moved into the session's before
-that, and keeps its old name as a link, for that is in its HOME and its hooks. A box has its mounts from its start,
-before the session is known: no spare is in one. A CLI that knows nothing of all this ends at once, and its sessions
-start cold.
+A spare reads no instructions, runs no hooks and makes no calls until ``claim_session`` binds it to a session, once and
+for good. Its folder is then moved into the session's folder, with a link at the old name. Spares have no sandbox, whose
+mounts would be fixed too early. A CLI without ``--await-claim`` exits at once, and sessions start cold.
 """
 
 from __future__ import annotations
@@ -36,22 +34,23 @@ from worker.runners.guard.launch import Begun
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending
 
-#: Where spares wait, below the sessions' folder. No session's folder begins with a dot.
+#: Folder of spares below the sessions' folder; no session's folder starts with a dot.
 SPARES = ".spares"
-#: Beside them: a file for each kind of which one was wanted, as old as that is.
+#: Folder with one file per wanted kind of spare; the file's time is the time of the last request.
 KINDS = ".spare-kinds"
-#: What a spare of a killed worker leaves is removed when it is this old, in seconds: none may wait longer.
+#: Age in seconds at which files of killed workers' spares are deleted.
 _OLD = 86_400.0
-#: One that is still starting may take so long to be claimed, in seconds.
+#: Seconds that a claim may take while the spare is still starting.
 _TO_CLAIM = 20.0
 _MOST_BYTES = 2**20
 _RULES, _CLAIM = "rules", "claim"
 
 
 def part_of(settings: Settings, program: str, order: Order) -> str:
-    """All that the spares of an order are started with, as one digest; empty where the order can take none.
+    """Return a digest of everything the spares of an order are started with; empty if it can use none.
 
-    Raises ``OSError``: a file of it cannot be read.
+    Raises:
+        OSError: an input file cannot be read.
     """
     boxed = box.level(settings.box, wanted=True).kind != "none"
     if boxed or order.read_only or order.tools or cli_sessions.base_of(order).transcript is not None:
@@ -60,7 +59,7 @@ def part_of(settings: Settings, program: str, order: Order) -> str:
 
 
 def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
-    """An order of the same kind, which tells nothing of a session."""
+    """Build an order of the same kind without any data of a session."""
     return Order(
         turn_id=mark,
         session_id="",
@@ -78,7 +77,6 @@ def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool 
 
 
 def _note(settings: Settings, order: Order) -> None:
-    """Note for all workers that a spare is wanted of this kind now. Raises ``OSError``."""
     said = json.dumps([order.model, order.option, order.recorded])
     file = settings.sessions_dir / KINDS / hashlib.sha256(said.encode()).hexdigest()[:32]
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +84,11 @@ def _note(settings: Settings, order: Order) -> None:
 
 
 def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """As ``Prepares.kinds``. Raises ``OSError``: the folder cannot be read."""
+    """Yield wanted kinds of spares after ``since``, with times (``Prepares.kinds``).
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     place = settings.sessions_dir / KINDS
     for file in place.iterdir() if place.is_dir() else ():
         with contextlib.suppress(OSError, ValueError):
@@ -100,7 +102,7 @@ def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
 
 @dataclass(frozen=True)
 class _Rest:
-    """Nobody stops it; its guard ends it in time."""
+    """A stop request that never comes; the guard ends the spare at ``lease_ends``."""
 
     lease_ends: float
     reason: str = ""
@@ -109,7 +111,7 @@ class _Rest:
 def opened_spare(
     agents: Processes, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare for orders like this one; None where it cannot be. May block."""
+    """Start a spare for orders like this one, or return None. May block."""
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _unowned(order.model, order.option, mark, top)
@@ -133,13 +135,11 @@ def opened_spare(
 
 
 def _removed(top: Path) -> None:
-    """Remove a spare's folder, or the name that it has kept there."""
     with contextlib.suppress(OSError):
         top.unlink() if top.is_symlink() else shutil.rmtree(top)
 
 
 def _swept(place: Path) -> None:
-    """Remove what killed workers left of their spares. Raises ``OSError``."""
     place.mkdir(parents=True, exist_ok=True)
     for top in place.iterdir():
         gone = not top.exists() if top.is_symlink() else time.time() - top.stat().st_mtime > _OLD
@@ -148,7 +148,7 @@ def _swept(place: Path) -> None:
 
 
 class ClaudeSpare(ClaudeLiving):
-    """A process that waits for its session. See ``idle_agents.Spare``."""
+    """A process that waits for its session (``idle_agents.Spare``)."""
 
     def __init__(
         self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, settings: Settings, own: Order, part: str
@@ -158,7 +158,7 @@ class ClaudeSpare(ClaudeLiving):
         self._settings, self._own = settings, own
 
     def claim(self, order: Order, fixed: str) -> bool:
-        """Become the process of an order's session; False: it cannot, and is to be closed. May block."""
+        """Bind the process to the order's session; False if that fails and it must be closed. May block."""
         began, files, before = time.monotonic(), self._files, self._files.top
         if not self._lives:
             return False
@@ -177,10 +177,10 @@ class ClaudeSpare(ClaudeLiving):
         return claimed
 
     def _claimed(self, inner: Order, home: Path) -> bool:
-        """Ask the CLI to become the session's, with the rights of that; True once it has said yes to both."""
+        """Ask the CLI to join the session with the session's permissions; True if it confirms both."""
         rights = json.loads(settings_content(inner, home, self._settings))["permissions"]
         waiting = json.loads(settings_content(self._own, self._files.home, self._settings))["permissions"]
-        rights["deny"] += waiting["deny"]  # by its old name
+        rights["deny"] += waiting["deny"]  # under its old name
         asked = {
             _RULES: {"subtype": "apply_flag_settings", "settings": {"permissions": rights}},
             _CLAIM: {"subtype": "claim_session", "cwd": str(inner.directory)},
@@ -197,7 +197,7 @@ class ClaudeSpare(ClaudeLiving):
         return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
 
     def _answers(self) -> dict[str, dict[str, Any]]:
-        """The CLI's answers to both requests, by name; what it says until then belongs to no message."""
+        """Read the CLI's answers to both requests, by name; other output is discarded."""
         found: dict[str, dict[str, Any]] = {}
         rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
         while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:

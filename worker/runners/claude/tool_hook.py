@@ -1,9 +1,8 @@
-"""The Claude CLI's hook before each tool call: ``python -I -S tool_hook.py FILE``, the call on standard input.
+"""The Claude CLI's hook before each tool call: ``python -I -S tool_hook.py FILE``, with the call on standard input.
 
-``FILE`` has the rules; it is outside the folder the agent works in. Whatever goes wrong here, the call does not run. A
-call that a person is asked about is deferred: the CLI ends, and asks this hook once more about the same call when its
-session is resumed. It can defer one: further calls of the same message do not run, and the model hears that it is to
-make them again.
+``FILE`` holds the rules. If anything fails here, the call is blocked. A call that needs a person's decision is
+deferred: the CLI exits, and calls this hook again when its session is resumed. Only one call can be deferred; others of
+the same message are denied, and the model is asked to repeat them.
 """
 
 from __future__ import annotations
@@ -21,25 +20,23 @@ try:
     from worker.runners import approval_client, tool_gate
 except Exception as error:
     sys.stderr.write(f"no call can be checked: {type(error).__name__}\n")
-    sys.exit(2)  # any other code lets the call run
+    sys.exit(2)  # any other exit code lets the call run
 
 
 def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what the hook says about a call, and why; an empty word leaves it to the CLI's own permissions.
+    """Return the hook's decision on a call and its reason; an empty decision leaves it to the CLI's permissions.
 
-    Args:
-        call: as the CLI describes it.
-        order: the content of the file.
+    ``call`` is the CLI's description; ``order`` is the content of the rules file.
     """
     tool, given, folder = call["tool_name"], call["tool_input"], order["folder"]
-    here = str(call.get("cwd") or folder)  # its shell stays in the folder that an earlier command went to
+    here = str(call.get("cwd") or folder)  # the CLI's shell stays in the folder of an earlier command
     rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=here)
     word = str(rule.get("do", "ask")) if rule else ""
     if word == "deny":
         return "deny", order["denied"]
     if os.path.exists(order["question"]):  # noqa: PTH110 - hooks start often
         return "deny", order["later"]
-    # A subagent cannot wait for a person, and no yes is for it.
+    # A subagent cannot wait for a person, and no approval applies to it.
     if word == "ask" and call.get("agent_id"):
         return "deny", order["unasked"]
     said = approval_client.ask(order["keeper"], tool, given, asks=word == "ask")
@@ -53,13 +50,13 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
         return "deny", order["unasked"]
     try:
         os.close(os.open(order["question"], os.O_CREAT | os.O_EXCL))
-    except FileExistsError:  # of several calls at once the first is asked about
+    except FileExistsError:  # of several calls at once, a person is asked about the first
         return "deny", order["later"]
     return "defer", ""
 
 
 def main() -> int:
-    """Answer, or block with exit code 2."""
+    """Print the decision, or block the call with exit code 2."""
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         word, why = answer_to(json.load(sys.stdin), order)

@@ -1,1 +1,1 @@
-"""Agents as processes: started, limited, boxed, watched, and ended with all they started."""
+"""Agents as processes: sandbox, resource limits, model proxy, supervision."""

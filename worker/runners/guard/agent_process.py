@@ -1,4 +1,4 @@
-"""One agent process as its owner sees it: its output, its end, and the orders about it."""
+"""Handle of one agent process: its output, its end, and the orders sent to its guard."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _STDERR_TAIL = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """The end of a run's processes. None of them is left, save those in ``left``.
+    """How the processes of a run ended.
 
     Attributes:
-        code: exit code, or the negative number of the signal that ended it; None when it never started or is unknown.
-        cause: why it was ended: empty when it ended by itself, else ``terminated``, ``lease ended``, ``guard died``.
-        error: why it could not be started, or empty. passing: it might work another time.
-        pid: its process id, 0 when unknown. swept: how many processes it had left behind.
-        left: processes that could not be ended, because they hang in the kernel.
+        code: exit code, or the negative signal number; None if unknown or never started.
+        cause: why the guard ended it: ``terminated``, ``lease ended``, ``guard died``; empty if it exited itself.
+        error: why it could not be started; ``passing`` if a retry may succeed.
+        swept: number of leftover processes that were killed.
+        left: processes that could not be killed because they are blocked in the kernel.
     """
 
     code: int | None = None
@@ -40,9 +40,9 @@ class Exit:
 
 
 class AgentProcess:
-    """One agent, started by the guard; closing it frees the descriptors.
+    """One agent process started by the guard; ``close`` frees its descriptors.
 
-    Owned by one thread, which asks for output with ``read``; or, once ``attach`` was called, by an event loop.
+    Its owner is one thread that calls ``read``, or, after ``attach``, an event loop.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class AgentProcess:
         stdin: int = -1,
     ) -> None:
         self.mark = mark
-        #: Its first process; 0 until the guard has said.
+        #: 0 until the guard reports the id.
         self.pid = 0
-        #: How its first process ended, once that is known; others of it may still be there.
+        #: Set when the first process has ended; others may still run.
         self.known_end: Exit | None = None
         self._send_now = send
         self._send: Callable[[dict[str, Any]], object] = lambda request: send(request, ())
@@ -79,7 +79,7 @@ class AgentProcess:
             self._poll.register(fd, select.POLLIN)
 
     def read(self, seconds: float) -> bytes | None:
-        """The next piece of standard output; empty when none came within ``seconds``, None at its end."""
+        """Return the next piece of standard output; empty after ``seconds`` without output, None at its end."""
         if self._stdout not in self._fds:
             return None
         piece: bytes | None = b""
@@ -90,10 +90,9 @@ class AgentProcess:
         return piece
 
     def _piece(self, fd: int) -> bytes:
-        """Return what can be read of one of its outputs; empty at its end. Standard error is kept."""
         recording = self._recording if fd == self._stdout else None
         data = recording.piece(fd) if recording else None
-        if recording and data is None:  # that ends here
+        if recording and data is None:
             recording.give_up()
             self._send({"do": "unrecorded", "mark": self.mark, "record": recording.path})
             self._recording = None
@@ -106,7 +105,10 @@ class AgentProcess:
         return data
 
     def record(self, recording: RunRecording | None) -> None:
-        """Record what it says from now on there, and nowhere else; None: nowhere. While nobody reads it. May block."""
+        """Redirect the recording of standard output; None stops recording. May block.
+
+        Only call this method while nobody reads the output.
+        """
         before, self._recording = self._recording, recording
         if before:
             before.close()
@@ -123,10 +125,10 @@ class AgentProcess:
         on_end: Callable[[], object],
         orders: Executor,
     ) -> None:
-        """Have its output read by a loop. In that loop.
+        """Let an event loop read the outputs. Call this method in that loop.
 
-        ``hear`` gets each piece of standard output; ``on_end`` is called once its end is known: by then ``read(0)``
-        gives what is still unread. ``orders`` sends the orders to the guard, one after the other: that may block.
+        ``hear`` gets pieces of standard output; ``on_end`` is called at the end, when ``read(0)`` returns the rest.
+        ``orders`` sends orders to the guard, which may block.
         """
         send, self._loop = self._send_now, loop
 
@@ -148,13 +150,13 @@ class AgentProcess:
         loop.call_soon(on_end)
 
     def detach(self) -> None:
-        """Have the loop read it no more. In that loop; from then on any thread may own it."""
+        """Stop the event loop's reading. Call this method in the loop; afterwards any thread may own the process."""
         loop, self._loop = self._loop, None
         for fd in self._fds if loop else ():
             loop.remove_reader(fd)  # type: ignore[union-attr]
 
     def write(self, content: bytes, seconds: float) -> bool:
-        """Write to its standard input; False when it has ended, or did not read all within ``seconds``. May block."""
+        """Write to standard input; False if the input is closed or not read within ``seconds``. May block."""
         writable, give_up, rest = select.poll(), time.monotonic() + seconds, memoryview(content)
         if self._stdin < 0:
             return False
@@ -171,7 +173,7 @@ class AgentProcess:
         return True
 
     def close_input(self) -> None:
-        """Let it read the end of its standard input: it is asked nothing more. For any thread."""
+        """Close standard input, so that the agent reads its end. Thread-safe."""
         with self._lock:
             stdin, self._stdin = self._stdin, -1
         if stdin >= 0:
@@ -179,16 +181,16 @@ class AgentProcess:
 
     @property
     def output_ended(self) -> bool:
-        """Return whether its standard output has ended; it may live on."""
+        """Return whether standard output has ended; the process may still run."""
         return self._stdout not in self._fds
 
     @property
     def silent(self) -> bool:
-        """Return whether nothing of it waits to be read, and neither output has ended."""
+        """Return whether both outputs are open and no output is unread."""
         return len(self._fds) == 2 and not self._poll.poll(0)
 
     def when_ended(self, report: Callable[[], object]) -> None:
-        """Call ``report`` at its end, in whatever thread hears of it; ``report`` must not block."""
+        """Call ``report`` at the end of the process, in any thread; ``report`` must not block."""
         with self._lock:
             if not self._ended.is_set():
                 self._on_end = report
@@ -196,7 +198,7 @@ class AgentProcess:
         report()
 
     def stderr(self) -> str:
-        """The last 4 kB of standard error; to be read after the end."""
+        """Return the last 4 kB of standard error; call this method after the end."""
         with contextlib.suppress(BlockingIOError):
             for fd in self._fds - {self._stdout}:
                 while data := os.read(fd, 65_536):
@@ -204,23 +206,23 @@ class AgentProcess:
         return self._tail.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> Exit | None:
-        """Return how it ended; None when some process of it is still there after ``seconds``."""
+        """Wait up to ``seconds`` for the end of all processes; return None if some still run."""
         return self._exit if self._ended.wait(seconds) else None
 
     def extend(self, lease_ends: float) -> None:
-        """Let it live until ``lease_ends`` by ``time.monotonic()``, whatever becomes of this worker."""
+        """Extend the lease: the guard kills the agent at this ``time.monotonic()``, even without the worker."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def terminate(self, grace: float) -> None:
-        """SIGTERM to its process group, SIGKILL after ``grace`` seconds; at once for 0."""
+        """Send SIGTERM to the process group and SIGKILL ``grace`` seconds later; 0 sends SIGKILL at once."""
         self._send({"do": "terminate", "mark": self.mark, "grace": grace})
 
     def abandon(self) -> None:
-        """The guard does not obey: end it, and all its agents with it."""
+        """Kill a guard that ignores orders, and all its agents."""
         self._kill_guard()
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Close the descriptors and the recording."""
         self.close_input()
         if self._recording:
             self._recording.close()
@@ -229,12 +231,12 @@ class AgentProcess:
             self._close(fd)
 
     def ended(self, report: Exit) -> None:
-        """The guard's report has come."""
+        """Record the guard's report of the end, and notify the owner."""
         with self._lock:
             self._exit = report
             self._ended.set()
             on_end = self._on_end
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed and nobody waits
             on_end()
 
     def _close(self, fd: int) -> None:

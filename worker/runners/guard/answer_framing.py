@@ -1,37 +1,41 @@
-"""Where an answer's body ends in what its connection brings (RFC 9112, 6 and 7)."""
+"""Find the end of a response body in the bytes of its connection (RFC 9112, 6 and 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: Longest line with a chunk's size, in bytes.
+#: Longest chunk-size line, in bytes.
 _LONGEST_SIZE = 16_384
 
 
 class BrokenFraming(ConnectionError):
-    """An answer's framing cannot be read."""
+    """The framing of a response is malformed."""
 
 
 class AnswerFraming:
-    """The framing of one answer."""
+    """Tracks the framing of one response body."""
 
     def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
         self._chunked = headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
         length = headers.get(b"content-length")
-        #: Bytes still to come of the body, or of its present chunk; None: until the connection ends.
+        #: Bytes left of the body or of the current chunk; None: until the connection closes.
         self._left: int | None = 0 if self._chunked or bodyless else int(length) if length else None
         self._rest, self._trailers = b"", False
         self.over = bodyless or (self._left == 0 and not self._chunked)
-        #: Something came behind the end.
+        #: True if bytes follow the end of the body.
         self.surplus = False
 
     @property
     def until_closed(self) -> bool:
-        """Return whether only the end of the connection ends it."""
+        """Return whether only the end of the connection ends the body."""
         return self._left is None
 
     def take(self, raw: bytes) -> bytes:
-        """Return what of the body is in a piece. Raises ``BrokenFraming``: it is not framed as its head said."""
+        """Return the body bytes in a raw piece.
+
+        Raises:
+            BrokenFraming: the piece does not match the framing in the head.
+        """
         if self._chunked:
             return b"".join(self._chunks(raw))
         if self._left is None:

@@ -1,7 +1,7 @@
-"""A box around a whole agent: bubblewrap, when the machine has it (docs/security.md).
+"""Build the bubblewrap command that runs an agent in a sandbox (docs/security.md).
 
-Inside are a read-only system, a ``/tmp``, its own ``/proc`` and ``/dev``, no other process, and of all the rest only
-what the run names. Its network is its own too, with nobody else in it: what leads out is a door (``forwarder``).
+A sandbox holds a read-only system, a private ``/tmp``, ``/proc`` and ``/dev``, and the paths that the run names. Its
+network is empty except for the model proxy (``forwarder``).
 """
 
 from __future__ import annotations
@@ -20,34 +20,32 @@ from typing import Literal
 
 from worker.runners.guard.seccomp import filter_path
 
-#: The port on the box's own loopback at which a run finds its door.
+#: Port on the sandbox's loopback interface where an agent finds its model proxy.
 PORT = 47_623
-#: The same as the base address of a service. A run without its own network gets another one in its place (``launch``).
+#: Base address of the model service inside a sandbox. ``launch`` replaces it for agents that share the network.
 DOOR = f"http://127.0.0.1:{PORT}"
-#: The first program in a box.
 _INSIDE = Path(__file__).with_name("inside.py")
 
-#: What of the machine is inside. Not there: homes, ``/run`` with its sockets, ``/var``, ``/srv``, other disks.
+#: Visible folders of the machine: no homes, no ``/run`` with its sockets, no ``/var``.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _RESOLVER = Path("/etc/resolv.conf")
-#: Where the agent has its own users and can make no others: its keyring is nobody else's, no capability is left. The
-#: strongest first; bubblewrap has the second option since 0.8, and some kernels and containers refuse both.
+#: Options for a private user namespace, strongest first; some kernels, containers and versions of bubblewrap refuse
+#: them.
 _OWN_USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",))
-#: Gives bubblewrap the filter, which it takes as an open file.
+#: Shell wrapper that opens the seccomp filter on descriptor 3 for bubblewrap.
 _WITH_FILTER = ("/bin/sh", "-c", 'filter=$1 && shift && exec "$@" 3<"$filter"', "sh")
-#: A box that cannot be made says so within this time, in seconds.
+#: Time limit for a trial run of bubblewrap, in seconds.
 _PATIENCE = 10
-#: Commands that have worked.
 _proven: set[tuple[str, ...]] = set()
 
 
 class BoxError(Exception):
-    """A box is required and cannot be made; the message says why."""
+    """A required sandbox cannot be made; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A file or folder that is in the box at its own path. Where one is in another, the later one counts."""
+    """A file or folder mounted in the sandbox at its own path; later mounts cover earlier ones."""
 
     path: Path
     writable: bool = False
@@ -55,16 +53,20 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """In what an agent runs; ``cut``: in its own network."""
+    """The isolation of an agent: the sandbox program, and ``cut`` if it has a separate network."""
 
     kind: Literal["bubblewrap", "none"] = "none"
     cut: bool = False
 
 
 def level(mode: str, *, wanted: bool) -> Level:
-    """In what an agent runs; ``mode`` is ``HELIX_BOX``: off, auto (where it is ``wanted`` and works) or required.
+    """Choose the isolation of an agent by ``HELIX_BOX``: off, auto or required.
 
-    An agent that does what a model says wants one. Raises ``BoxError``: it is required and cannot be made.
+    In mode auto, an agent gets a sandbox if it is ``wanted`` (its model chooses its actions) and the machine can make
+    one.
+
+    Raises:
+        BoxError: a sandbox is required but cannot be made here.
     """
     if mode == "off" or (mode == "auto" and not wanted):
         return Level()
@@ -75,27 +77,27 @@ def level(mode: str, *, wanted: bool) -> Level:
 
 
 def is_used(mode: str) -> bool:
-    """Return whether an agent that does what a model says runs in a sandbox; ``mode`` as for ``level``."""
+    """Return whether agents controlled by a model run in a sandbox under this ``HELIX_BOX`` mode."""
     try:
         return level(mode, wanted=True).kind != "none"
     except BoxError:
-        return False  # it is not started at all
+        return False  # no agent starts at all
 
 
 def obstacle() -> str:
-    """Say why no box can be made here; empty when one can. Tried with a real one, and found to work for good."""
+    """Return why this machine cannot make a sandbox, or an empty text; a success is cached."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
     return _problem_of(boxed(["true"], Path("/usr"), (), cut=False), "a box")
 
 
 def network_obstacle() -> str:
-    """Return why a box cannot have a separate network here, so it shares the machine's; empty when it can have one."""
+    """Return why a sandbox cannot have a separate network on this machine, or an empty text."""
     return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 
 def weakness() -> str:
-    """Return what the sandbox lacks on this machine; empty when it has all."""
+    """Describe the protections that a sandbox lacks on this machine; empty if it has all."""
     lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
     program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
     if (options := own_users(program)) != best:
@@ -106,7 +108,7 @@ def weakness() -> str:
 
 
 def own_users(program: str) -> tuple[str, ...]:
-    """Return the options for the strongest user namespace that can be made here; none where none can."""
+    """Return the options for the strongest user namespace this machine can make, or an empty tuple."""
     known = (options for options in _OWN_USERS if _knows(program, options))
     return next((options for options in known if not _problem_of(_trial(program, options), "it")), ())
 
@@ -120,7 +122,6 @@ def _trial(program: str, options: Iterable[str]) -> list[str]:
 
 
 def _problem_of(command: list[str], what: str) -> str:
-    """Return why this command does not work; empty when it does."""
     if (key := tuple(command)) in _proven:
         return ""
     try:
@@ -143,13 +144,13 @@ def boxed(
     tmp_mb: int = 0,
     hidden: Iterable[Path] = (),
 ) -> list[str]:
-    """The command that runs ``argv`` in a box, in ``cwd``.
+    """Build the command that runs ``argv`` in a sandbox with ``cwd`` as working directory.
 
-    Of two ``binds`` that overlap the later counts. ``cut``: in its own network. ``tmp_mb`` is the size of its ``/tmp``
-    and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each. Of ``hidden`` nothing is inside.
+    Later ``binds`` cover earlier ones. ``cut`` gives a separate network. ``tmp_mb`` limits ``/tmp`` and ``/dev/shm``,
+    in MiB; 0 means half of the memory. Paths in ``hidden`` are masked.
     """
-    # Without --new-session: the guard has made one, and signals its group.
-    program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
+    # No --new-session: the guard has already made one and signals its process group.
+    program = shutil.which("bwrap") or "bwrap"  # searched on the worker's PATH, not the agent's
     rules = filter_path()
     command = [*_WITH_FILTER, rules, program, "--seccomp", "3"] if rules else [program]
     command += [*own_users(program), "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
@@ -162,7 +163,7 @@ def boxed(
         command += _hiding(closed)
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
-    # Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched.
+    # bubblewrap before 0.7 cannot limit a tmpfs; ``footprint`` still watches its size.
     size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows(program, ["--size"]) else []
     command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
     for name in _hidden_in_proc():
@@ -171,7 +172,7 @@ def boxed(
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
     for path in hidden:
         command += _hiding(path)
-    # Root could write the kernel's settings in /proc/sys, also without any capability.
+    # Root could write kernel settings in /proc/sys even without capabilities.
     command += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", str(cwd), "--", *argv]
 
@@ -182,7 +183,6 @@ def _hiding(path: Path) -> list[str]:
 
 @functools.cache
 def _help_of(program: str) -> str:
-    """Return what a bubblewrap says about its options; empty where it does not run."""
     try:
         done = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
@@ -191,37 +191,32 @@ def _help_of(program: str) -> str:
 
 
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
-    """The command that starts ``argv`` inside a box, behind its first program; ``FIRST`` are its binds.
+    """Build the command that starts ``argv`` inside a sandbox through ``inside.py``.
 
-    ``door`` is the socket that leads out. ``processes``: how many its user may have there; 0 for any number.
+    ``door`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
+    ``FIRST``.
     """
     first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PORT), str(processes)]
     return [*first, *argv]
 
 
 def own_numbers(made: Level) -> frozenset[int]:
-    """The process numbers that a box's own programs have in it, which nobody else gets while they live.
-
-    bubblewrap's first process, the agent, and what listens for it, whose parent has ended.
-    """
+    """Return the process ids, inside a sandbox, of bubblewrap, the agent and the listener of ``inside.py``."""
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
-#: What the first program in a box needs there.
+#: Mounts that ``inside.py`` needs.
 FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
 
 
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
-    """``own`` among other binds: behind those it is in, which would hide it, and before those that are in it.
-
-    The folder of such an agent may be in its project, which agents may otherwise only read.
-    """
+    """Insert ``own`` into a list of mounts, after the mounts that contain ``own`` and before the rest."""
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 
 
 def _closed(folder: Path) -> Iterator[Path]:
-    """Yield what not everybody may read below a folder, such as ``/etc/shadow``: a worker that is root could."""
+    """Yield the paths below a folder that are not world-readable; a worker running as root could read them."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -242,11 +237,10 @@ def _closed(folder: Path) -> Iterator[Path]:
 
 @functools.cache
 def _hidden_in_proc() -> list[str]:
-    """Return what of the kernel's files is not for everybody, and those that name the keys of the worker's user."""
     files = [entry for entry in os.scandir("/proc") if entry.is_file(follow_symlinks=False)]
     return [e.path for e in files if e.name in {"keys", "key-users"} or not e.stat().st_mode & stat.S_IROTH]
 
 
 def failed(stderr: str) -> str:
-    """Return what bubblewrap itself said; empty when it made the box."""
+    """Return bubblewrap's own error from standard error; empty if the sandbox was made."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

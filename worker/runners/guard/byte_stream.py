@@ -1,4 +1,4 @@
-"""One connection of a door: read as it comes, sent as fast as it is taken."""
+"""A TCP or unix connection of the model proxy, with backpressure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import cast
 
 _PIECE = 65_536
-#: A name as DNS has it, or an IPv6 address in brackets; and how long a name may be.
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
 _MOST_HOST = 253
@@ -18,10 +17,10 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 
 class Stream(asyncio.BufferedProtocol):
-    """One connection, in one loop, which calls the methods of ``BufferedProtocol``."""
+    """One connection as an ``asyncio.BufferedProtocol``; all methods run in its loop."""
 
     def __init__(self, connected: Callable[[Stream], object] | None = None) -> None:
-        """``connected`` is called once it is."""
+        """Create a stream that calls ``connected`` once its connection is made."""
         self._connected = connected
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(_PIECE))
@@ -32,15 +31,11 @@ class Stream(asyncio.BufferedProtocol):
         self._take: Callable[[bytes], object] | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
-        #: The stream that feeds this one: it waits while this side takes nothing.
+        #: The stream that feeds this one; it pauses while this side's peer accepts no data.
         self.source: Stream | None = None
 
     async def read(self, size: int = _PIECE) -> bytes:
-        """Return what has come, at most ``size`` bytes; empty at the end.
-
-        Raises:
-            OSError: the connection broke off.
-        """
+        """Return received data, at most ``size`` bytes; empty at the end. Raises ``OSError``."""
         if not self._came and not self._over:
             self.resume()
             self._waiting = asyncio.get_running_loop().create_future()
@@ -55,10 +50,11 @@ class Stream(asyncio.BufferedProtocol):
         return piece
 
     async def head(self, most: int) -> bytes:
-        """Return all up to the first blank line; the rest is still to be read.
+        """Return the data up to and including the first blank line; keep the rest for ``read``.
 
         Raises:
-            OSError: the connection ended before. ValueError: it is longer than ``most``.
+            OSError: the connection ended first.
+            ValueError: the head is longer than ``most``.
         """
         said = b""
         while not (found := _HEAD_END.search(said)):
@@ -71,7 +67,7 @@ class Stream(asyncio.BufferedProtocol):
         return said[: found.end()]
 
     async def write(self, data: bytes) -> None:
-        """Send, as fast as the other side takes it. Raises ``OSError``: the connection broke off."""
+        """Send data and wait while the peer is slow. Raises ``OSError``."""
         self.send(data)
         if self._full:
             await asyncio.shield(self._full)
@@ -79,12 +75,12 @@ class Stream(asyncio.BufferedProtocol):
             raise ConnectionError("the connection is closed") from self._broke
 
     def send(self, data: bytes) -> None:
-        """Send without waiting; ``source`` waits where there is too much of it."""
+        """Send data without waiting; pause ``source`` if the peer is slow."""
         if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
     def pass_on(self, take: Callable[[bytes], object]) -> None:
-        """Hand each piece to ``take`` from now on, and an empty one at the end, which may be none of the other side."""
+        """Pass all received data to ``take`` from now on; an empty piece marks the end."""
         self._take = take
         if self._came:
             piece, self._came = bytes(self._came), bytearray()
@@ -94,17 +90,17 @@ class Stream(asyncio.BufferedProtocol):
         self.resume()
 
     def pause(self) -> None:
-        """Take nothing more for now."""
+        """Stop receiving for now."""
         if self._transport and not self._over:
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Take what comes again."""
+        """Continue receiving."""
         if self._transport and not self._over and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def keep(self, spoilt: Callable[[Stream], object]) -> bool:
-        """Leave it alone until it is needed again; whatever comes before that spoils it. False: it is spoilt now."""
+        """Keep the connection idle for reuse; call ``spoilt`` if data or an end arrives. False: it is unusable now."""
         if self._came or self._over or self._transport is None or self._transport.is_closing():
             return False
         self.source = None
@@ -112,24 +108,24 @@ class Stream(asyncio.BufferedProtocol):
         return True
 
     def take_up(self) -> Stream:
-        """Read from it as from a new one."""
+        """Reuse an idle connection: received data goes to ``read`` again."""
         self._take = None
         return self
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Go on in TLS. Raises ``OSError``: the other side is not ``host``."""
+        """Upgrade the connection to TLS. Raises ``OSError`` if the certificate is not valid for ``host``."""
         loop, plain = asyncio.get_running_loop(), self._transport
         self.resume()
         self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)
 
     def end(self) -> None:
-        """Say that nothing more comes."""
+        """Close the sending side."""
         with contextlib.suppress(OSError):
             if self._transport and self._transport.can_write_eof():
                 self._transport.write_eof()
 
     def close(self) -> None:
-        """End it both ways."""
+        """Close the connection."""
         if self._transport:
             self._transport.close()
 
@@ -153,7 +149,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:  # noqa: D102
         self._ended()
-        return not (self._transport and self._transport.get_extra_info("sslcontext"))  # TLS has no half of an end
+        return not (self._transport and self._transport.get_extra_info("sslcontext"))  # TLS has no half-closed state
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
         self._gone, self._broke = True, error

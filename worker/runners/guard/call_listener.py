@@ -1,6 +1,6 @@
-"""Listens to one model call: reads along what passes by, and holds back nothing.
+"""Observe one model call as its bytes pass the model proxy, without delaying them.
 
-Of an answer in one piece it keeps at most ``_MOST_KEPT`` bytes. Nothing of a prompt or an answer leaves it.
+Keeps at most ``_MOST_KEPT`` bytes of a response; prompts and answers never leave this module.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from worker.runners.pricing import TOKENS
 from worker.runners.service_errors import status_of, wait_of
 from worker.runners.witnessed import WENT_ON, Call, CallEnd, word_of
 
-#: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
+#: Largest parsed event or unstreamed response, in bytes.
 _MOST_KEPT = 4 * 2**20
-#: So much is kept of a stream's beginning: its text may have to be found in the answer. In bytes.
+#: Bytes kept from the start of a stream.
 _MOST_BEGINNING = 2**17
-#: Of an error so much is read, in bytes.
+#: Bytes of an error response that are parsed.
 _MOST_ERROR = 16_384
 _OVERLAP = 256
-#: Of an estimate: bytes of a token, and of an event around the text of one.
+#: For estimates: bytes per token, and bytes of an event around its text.
 _BYTES, _FRAME = 4, 300
-#: How an event stream begins that is not called one.
+#: Start of an event stream that lacks the right content type.
 _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry|):")
 _TO_SNIFF = 16
 
 
 class CallListener:
-    """One call, while it is asked and answered. Used by one thread, but for ``so_far``."""
+    """Observes one call; used by one thread, except ``so_far``."""
 
     def __init__(
         self,
@@ -57,18 +57,18 @@ class CallListener:
         self._unreadable = ""
 
     def asked(self, body: bytes, model: str, *, tools: bool) -> None:
-        """The request's body passes by, with the model that it names; ``tools``: it offers some."""
+        """Observe the request body, the model that it names, and whether it offers ``tools``."""
         self._body, self._sent = bytearray(body), len(body)
         self._call = replace(self._call, model=word_of(model), tools=tools)
         self._report(self, self.so_far())
 
     def refuse(self, status: int, word: str) -> None:
-        """The call is not passed on; ``word``: for what."""
+        """Log that the proxy refused the call because of ``word``."""
         self._call, self._facts = replace(self._call, status=status), {"word": word_of(f"model proxy: {word}")}
         self.close(whole=True)
 
     def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """The answer's head passes by; names in small letters."""
+        """Observe the response head; header names are in lower case."""
         self._asked(self)
         wait = wait_of({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
         self._call = replace(self._call, status=status, retry_after=wait)
@@ -84,7 +84,7 @@ class CallListener:
                 self._unreadable = f"content-encoding:{other.decode('latin-1')}"
 
     def heard(self, piece: bytes, *, whole: bool = False) -> None:
-        """A piece of the answer's body passes by; ``whole``: with it the answer is."""
+        """Observe a piece of the response body; ``whole`` marks the last piece."""
         unknown = "end" not in self._facts
         self._bytes += len(piece)
         self._events += piece.count(b"data:") if self._streamed else 0
@@ -124,7 +124,7 @@ class CallListener:
         self._take(lines)
 
     def _keep(self, rest: bytes) -> None:
-        """The beginning of an event; of one that is too long only its end is kept."""
+        """Buffer the start of an event; of a too long event only the end."""
         self._kept += rest
         if len(self._kept) > _MOST_KEPT:
             self._too_long = True
@@ -136,14 +136,13 @@ class CallListener:
             self._event(event)
 
     def _event(self, event: bytes) -> None:
-        """One event: its data may have several lines; some services forget the blank line between two."""
+        """Parse one event; some services omit the blank line before the next event."""
         data = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
         if not self._read(b"\n".join(data)) and len(data) > 1:
             for each in data:
                 self._read(each)
 
     def _read(self, said: bytes) -> bool:
-        """Take in one event, or a whole answer; what cannot be read tells nothing: False."""
         try:
             found = json.loads(said)
             for part in found if isinstance(found, list) else [found]:
@@ -155,7 +154,7 @@ class CallListener:
         return True
 
     def close(self, *, whole: bool, why: str = "") -> None:
-        """The call is over: its answer came ``whole``, or not, and ``why``. Only the first time counts."""
+        """End the call: its response is ``whole``, or broke off because of ``why``. Only the first call counts."""
         if self._over:
             return
         self._over = True
@@ -169,21 +168,21 @@ class CallListener:
         self._kept, self._beginning, self._body = bytearray(), bytearray(), bytearray()
 
     def so_far(self) -> Call:
-        """The call as it is now. For any thread."""
+        """Return the call as known now. Thread-safe."""
         return replace(self._call, **self._known(whole=False, why=""))
 
     @functools.cached_property
     def request(self) -> CallRequest:
-        """What was asked; to be read once all of it has passed."""
+        """Return the parsed request; valid once the whole request has passed."""
         return request_of(bytes(self._body))
 
     @property
     def text(self) -> str:
-        """The beginning of what the model wrote."""
+        """Return the beginning of the model's text."""
         return answer_text(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known(self, whole: bool, why: str) -> Facts:
-        """Everything known of it, with the digests of a text whose place in an answer may have to be known."""
+        """Return all facts, with digests of a text that may have to be found in an answer."""
         found = self._found(whole, why)
         went_on = found["end"] in WENT_ON
         if not (went_on and self._call.tools):
@@ -192,7 +191,7 @@ class CallListener:
 
     def _found(self, whole: bool, why: str) -> Facts:
         facts, call = dict(self._facts), self._call
-        if "status" in facts:  # of an error in an answer, or of one that its gateway calls a 5xx
+        if "status" in facts:  # status of an error inside a response, or of an error that the gateway reports as 5xx
             facts["status"] = status_of({"code": facts["status"]}, call.status)
         if call.retry_after:
             facts.pop("retry_after", None)
@@ -215,7 +214,7 @@ class CallListener:
         return {**facts, "model": model}
 
     def _estimated(self, facts: Facts) -> Facts:
-        """Return what a call used whose provider named no number, or not the last: rather too much than too little."""
+        """Estimate tokens, rather too high, if the provider gave no final numbers."""
         said = self._bytes // _BYTES
         if self._streamed:
             said = max(self._events, (self._bytes - _FRAME * self._events) // _BYTES)

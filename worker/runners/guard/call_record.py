@@ -1,4 +1,4 @@
-"""The record of a run's model calls: in memory while it runs, and in a file for who adopts the run."""
+"""The call log of a run: in memory while the run lives, and in a file for a worker that adopts the run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from worker.runners.guard.provider_reports import api_of, model_in
 from worker.runners.pricing import Tokens, summed
 from worker.runners.witnessed import MOST_CALLS, WENT_ON, Call, CallEnd, ObservedCalls, word_of
 
-#: In the file of a record: the number of a line's call.
 _NUMBER = "call"
 
 
 class Record:
-    """The calls of a run, while it runs. Used by many threads.
-
-    With a ``path`` a line of that file has each call as it began, as more was known, and as it ended: for who adopts
-    the run.
-    """
+    """The model calls of one run, appended to the file ``path`` as they change. Thread-safe."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
@@ -34,13 +29,13 @@ class Record:
         self._begun = self._since = self._left_out = 0
         self._sums: dict[str, Tokens] = {}
         self._path = path
-        #: Calls that ended badly and were not repeated, by their numbers: what they asked.
+        #: Failed calls that were not repeated yet: number -> request.
         self._unmet: dict[int, CallRequest] = {}
-        #: How many calls ended badly, one after the other, until now.
+        #: Number of latest calls that failed in a row.
         self.failures = 0
 
     def begin(self, path: str) -> CallListener | None:
-        """Listen to a call; None where the path belongs to no model call."""
+        """Start observing a call; None if the path is not a model call."""
         api = api_of(path)
         if api is None:
             return None
@@ -55,7 +50,6 @@ class Record:
         return listening
 
     def _leave_out(self) -> None:
-        """Keep of the oldest call that has ended its tokens alone."""
         number, call = next(((n, c) for n, c in self._calls.items() if isinstance(c, Call)), (0, None))
         if call:
             del self._calls[number]
@@ -64,7 +58,6 @@ class Record:
             self._sums = summed([(call.model, call.counted)], self._sums)
 
     def _note(self, listening: CallListener, call: Call) -> None:
-        """More is known of a call; one that has ended is all that is kept of it."""
         with self._lock:
             self._put(listening.number, call)
             if call.ended:
@@ -80,13 +73,12 @@ class Record:
         self._write(number, call)
 
     def _met_by(self, listening: CallListener) -> None:
-        """Note which earlier calls a call repeats, by its request, which has passed."""
         with self._lock:
             for number in [each for each, earlier in self._unmet.items() if listening.request.repeats(earlier)]:
                 self._meet(number)
 
     def _excuse(self, listening: CallListener) -> None:
-        """Note of earlier calls what this one wrote too, without having read it: it was asked in other words."""
+        """Mark earlier failed calls whose text this call wrote again, although its request has other words."""
         for number in list(self._unmet):
             call = self._calls.get(number)
             if isinstance(call, Call) and (found := digests_in(call.digests, listening.text)):
@@ -105,13 +97,13 @@ class Record:
                 lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
     def count(self) -> int:
-        """Return how many calls have begun: a place to look from later, and from now on the only one but 0."""
+        """Return how many calls have begun, for use as ``since`` in ``seen``; earlier counts become invalid."""
         with self._lock:
             self._since, self._left_out, self._sums = self._begun, 0, {}
             return self._begun
 
     def seen(self, since: int = 0) -> ObservedCalls:
-        """The calls that began after the first ``since``, which is 0 or what ``count`` returned last."""
+        """Return the calls after the first ``since``, which is 0 or the latest result of ``count``."""
         with self._lock:
             calls = [call for number, call in self._calls.items() if number >= since]
             found = [call if isinstance(call, Call) else call.so_far() for call in calls]
@@ -119,17 +111,17 @@ class Record:
 
 
 def path_of(directory: Path) -> Path:
-    """The file of a delivery's calls, beside its folder."""
+    """Return the call log's path, next to a delivery's folder."""
     return directory.with_name(f"{directory.name}{CALLS}")
 
 
 def adopted(directory: Path, since: int = 0) -> ObservedCalls | None:
-    """The calls of a run whose worker died, after the first ``since``; None where they were not recorded."""
+    """Read the call log of a run whose worker died, after the first ``since`` calls; None without a log."""
     return read(path_of(directory), since)
 
 
 def read(path: Path, since: int = 0) -> ObservedCalls | None:
-    """The calls in the file of a record, after the first ``since``; None where there is none."""
+    """Read a call log, without the first ``since`` calls; None if the file is missing or unreadable."""
     try:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""The texts in the bodies of model calls, and whether a request asks again for what an earlier one did not get whole.
+"""Compare model calls by their texts, to find calls that repeat or continue an earlier call.
 
-Pure; of all four forms alike, since their fields for texts have the same few names.
+Pure. Handles all four API forms alike, because their text fields share a few names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 _NAMES = frozenset({"text", "content", "parts", "delta", "message", "choices", "output", "candidates", "content_block"})
 _NAMES |= {"partial_json", "arguments", "function", "function_call", "tool_calls"}
 _OPENINGS, _MESSAGES = ("system", "instructions", "systemInstruction"), ("messages", "input", "contents")
-#: Kinds of events that hold thoughts, or once more what came before.
+#: Event types that hold reasoning, or repeat earlier text.
 _NO_TEXT = re.compile(r"reasoning|\.done$")
-#: How agents ask a model to go on where its output limit stopped it.
+#: Phrases with which agents ask a model to continue after its output limit.
 _ASKS_ON = re.compile(
     r"resume directly|where (?:you|it) (?:left off|stopped|was cut)|(?:cut|left|broken) off|token limit|truncated"
     r"|unterbrochen|abgebrochen|user (?:please |bitte )?(?:continue|go on|resume|weiter|mach weiter|fahre fort)[.! ]*$",
@@ -27,9 +27,13 @@ _ASKS_ON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A model call's request, with texts as numbers: its instructions, its messages, and the texts of the last message.
+    """The request of one model call, with hashes instead of long texts.
 
-    ``last``: the last message if a user's. ``end``: the last text in it, behind a tool's result too. ``text``: all.
+    Attributes:
+        pieces: hashes of the texts in the last message.
+        last: the last message, if a user wrote it.
+        end: the last text of the last user message, even after a tool result.
+        text: all messages.
     """
 
     opening: int = 0
@@ -40,20 +44,20 @@ class CallRequest:
     text: str = ""
 
     def repeats(self, earlier: CallRequest) -> bool:
-        """Return whether this one asks the same again, or has the model go on where it was cut off."""
+        """Return whether this request repeats an earlier one, or asks the model to continue its answer."""
         if not earlier.messages:
             return False
         if earlier.pieces and self.pieces[: len(earlier.pieces)] == earlier.pieces != self.pieces:
-            return bool(_ASKS_ON.search(self.end))  # Claude asks on in the message that brought a tool's result
+            return bool(_ASKS_ON.search(self.end))  # Claude asks to continue in the message that holds a tool's result
         if earlier.messages[-1] not in self.messages:
             return False
-        if self.messages[-1] == earlier.messages[-1]:  # messages between may have been left out to save room
+        if self.messages[-1] == earlier.messages[-1]:  # messages in between may have been dropped to save context
             return (self.opening, self.messages[0]) == (earlier.opening, earlier.messages[0])
         return not self.last or bool(_ASKS_ON.search(self.last))
 
 
 def request_of(body: bytes) -> CallRequest:
-    """Read the body of a request; one that cannot be read repeats nothing."""
+    """Parse the body of a model call; an unreadable body gives an empty request."""
     try:
         asked: Any = json.loads(body)
         opening = " ".join(text for name in _OPENINGS for text in texts(asked.get(name)))
@@ -70,7 +74,7 @@ def request_of(body: bytes) -> CallRequest:
 
 
 def answer_text(body: bytes, *, streamed: bool) -> str:
-    """Return the text that a model wrote, tool calls included and thoughts left out, as far as it can be read."""
+    """Return the text that a model wrote, with tool calls and without reasoning, as far as readable."""
     pieces: list[str] = []
     for event in re.findall(rb"^data:(.*)$", body, re.MULTILINE) if streamed else [body]:
         with contextlib.suppress(ValueError, RecursionError):
@@ -79,7 +83,7 @@ def answer_text(body: bytes, *, streamed: bool) -> str:
 
 
 def texts(value: object) -> Iterator[str]:
-    """Return the texts of a body's part."""
+    """Yield the texts in a part of a request or response body."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

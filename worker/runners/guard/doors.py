@@ -1,8 +1,7 @@
-"""The doors of this worker process, as it sees them: a separate process serves them (``forwarder``).
+"""Client of the model proxy process (``forwarder``).
 
-So a model call goes on while this worker is frozen, as its agent does, and what passes by costs this process nothing.
-Requests go to that process one at a time, by a socket that nobody else has. One that died is replaced; its doors are
-not: their agents reach nothing more, and nobody knows how their calls ended.
+A separate process serves model calls even while this worker is frozen. A dead process is replaced, but its proxies are
+not: their agents are cut off, and the end of their calls stays unknown.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from worker.runners.witnessed import Call, CallEnd, ObservedCalls
 
 log = structlog.get_logger(__name__)
 
-#: So long may a request take, and then the process to end, in seconds; one that takes longer is killed.
+#: Time limits for a request, and for the process to exit before it is killed, in seconds.
 _PATIENCE, _TO_END = 30.0, 2.0
-#: What of the environment that process has: where certificates, names and temporary files are.
+#: Environment variables passed to the process.
 _ENVIRONMENT = ("PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS")
 _UNKNOWN = Call(api="messages", end=CallEnd.UNKNOWN, word="the door is gone")
 
 
 class Doors:
-    """The process that serves the doors, while it lives. Used by many threads at once."""
+    """Connection to the model proxy process. Thread-safe."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -56,7 +55,11 @@ class Doors:
         self._connection = ours
 
     def ask(self, name: str, *given: Any) -> Any:
-        """The answer to a request. Raises ``OSError``: it cannot be carried out, or the process is gone."""
+        """Send a request to the proxy process and return its answer.
+
+        Raises:
+            OSError: the request failed, or the process is gone.
+        """
         with self._lock:
             if self.gone:
                 raise ConnectionError("the doors' process has ended")
@@ -74,7 +77,7 @@ class Doors:
         return answer
 
     def close(self) -> None:
-        """End it, and all doors with it."""
+        """End the process and all its proxies."""
         with self._lock:
             self._end()
 
@@ -89,7 +92,7 @@ class Doors:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The door of one run: its address, a path or a URL, and what it saw."""
+    """The model proxy of one run, with its address: a socket path or a URL."""
 
     address: str
     _doors: Doors
@@ -97,17 +100,21 @@ class Door:
     _calls: Path | None
 
     def count(self) -> int:
-        """As ``Record.count``. Raises ``OSError``: the door is gone."""
+        """Return how many calls have begun, as ``Record.count`` does.
+
+        Raises:
+            OSError: the proxy is gone.
+        """
         return int(self._doors.ask("count", self._number))
 
     def failures(self) -> int:
-        """Return how many of the last calls ended badly, one after the other; 0 where the door is gone."""
+        """Return how many of the latest calls failed in a row; 0 if the proxy is gone."""
         with contextlib.suppress(OSError):
             return int(self._doors.ask("failures", self._number))
         return 0
 
     def seen(self, since: int = 0) -> ObservedCalls:
-        """The calls that began after the first ``since``. Where the door is gone, nobody knows how they ended."""
+        """Return the calls after the first ``since``; read from the call log if the proxy is gone."""
         try:
             found = self._doors.ask("seen", self._number, since)
         except OSError:
@@ -118,26 +125,24 @@ class Door:
 
 @contextlib.contextmanager
 def door(outbound: Outbound, calls: Path | None, *, boxed: bool) -> Iterator[Door]:
-    """A door for one run. It and all its connections go afterwards.
+    """Open the model proxy of one run, and close it with all its connections afterwards.
 
-    Args:
-        outbound: where it leads.
-        calls: the file of its model calls, for who adopts the run; None for none.
-        boxed: its address is the path of a socket; else a URL that nobody else knows, which leads to the service alone.
+    ``calls`` is the file of the call log. ``boxed`` gives a unix socket; otherwise the address is a secret loopback
+    URL.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the proxy cannot be opened.
     """
     try:
         doors = _shared()
         number, address = doors.ask("open", outbound, calls, boxed)
-    except ConnectionError:  # it has just died
+    except ConnectionError:  # the process has just died
         doors = _shared()
         number, address = doors.ask("open", outbound, calls, boxed)
     try:
         yield Door(address, doors, number, calls)
     finally:
-        with contextlib.suppress(OSError):  # the run's result is not lost for it
+        with contextlib.suppress(OSError):  # the run's result must not be lost because of this
             doors.ask("close", number)
 
 
@@ -146,7 +151,6 @@ _current: list[Doors] = []
 
 
 def _shared() -> Doors:
-    """The doors of this process; their process is started when one is first needed."""
     with _lock:
         if not _current or _current[0].gone or _current[0].owner != os.getpid():
             _current[:] = [Doors()]

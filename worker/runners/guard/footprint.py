@@ -1,8 +1,7 @@
-"""The use of the machine by an agent and all it started: memory, processes, open files, /tmp, folders.
+"""Measure the resources of an agent's processes: memory, processes, open files, /tmp, folders.
 
-Looked at from outside, every half second, without any privilege: an agent cannot switch it off, and what it uses
-between two looks is not seen. The kernel itself bounds open files, the box's ``/tmp``, and, unless the worker is root,
-processes in a box (docs/security.md).
+Measured from outside, every half second, without privileges; usage in between is not seen. The kernel limits open
+files, a sandbox's ``/tmp`` and, unless the worker is root, processes in a sandbox (docs/security.md).
 """
 
 from __future__ import annotations
@@ -18,24 +17,25 @@ from pathlib import Path
 
 from api_client.contract.settings import Settings
 
-#: How often a run is looked at, in seconds. Walking its folders may take a twentieth of the time.
+#: Seconds between measurements; measuring folders may take a twentieth of the time.
 LOOK_SECONDS = 0.5
 _WALK_SHARE = 20
-#: More entries than this below one run's folders are too many, whatever their size.
+#: Most files and folders below a run's folders.
 MAX_ENTRIES = 100_000
 _MIB = 2**20
-#: What lives on is weighed again after this time, in seconds, or when it has grown by more bytes than this.
+#: Seconds, and bytes of growth, after which the memory of a living process is measured again.
 _WEIGHED_SECONDS, _GROWN = 60.0, 16 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The limits of a run; 0: any amount.
+    """Resource limits of a run; 0 means unlimited.
 
     Attributes:
-        memory_mb: memory of all its processes together. processes: processes and threads, all together.
-        open_files: open files of each process. tmp_mb: size of a box's ``/tmp``, and of its ``/dev/shm``.
-        folder_mb: size of the folders it writes, the delivery's and its HOME.
+        processes: processes and threads together.
+        open_files: open files per process.
+        tmp_mb: size of a sandbox's ``/tmp``, and of its ``/dev/shm``.
+        folder_mb: size of the delivery's folder and HOME.
     """
 
     memory_mb: int = 0
@@ -46,17 +46,17 @@ class Bounds:
 
     @property
     def most_processes(self) -> int:
-        """At how many the kernel refuses more: above the bound, so that who is over it is seen before it is stopped."""
+        """Return the kernel's limit on processes: above ours, so that the run is stopped with a clear reason."""
         return 2 * self.processes
 
     @property
     def most_open_files(self) -> int:
-        """The same for the open files of each process."""
+        """Return the kernel's limit on open files per process: above ours, for a clear reason."""
         return 2 * self.open_files
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
-        """The bounds of an installation."""
+        """Read the limits from the settings."""
         return cls(
             memory_mb=settings.limit_memory_mb,
             processes=settings.limit_processes,
@@ -67,10 +67,7 @@ class Bounds:
 
 
 class Footprint:
-    """One run's use of the machine, looked at again and again by the thread that watches the run.
-
-    ``folders`` are what it writes, where a bound on that makes sense. ``boxed``: its ``/tmp`` is its own.
-    """
+    """The resource usage of one run and its ``folders``; ``boxed`` means that ``/tmp`` is private."""
 
     def __init__(self, bounds: Bounds, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
         self._bounds = bounds
@@ -80,10 +77,7 @@ class Footprint:
         self._next_walk = self._next
 
     def exceeded(self, pid: int) -> str:
-        """The bound that the run is over by now, empty for none; looks at most every half second.
-
-        ``pid`` is the run's first process; 0 while it is not known.
-        """
+        """Return the limit that the run exceeds, or an empty text; measures at most every half second."""
         now = time.monotonic()
         if now < self._next:
             return ""
@@ -96,7 +90,7 @@ class Footprint:
         return found
 
     def folders(self) -> str:
-        """The same for the run's folders alone, at once."""
+        """Measure the run's folders now; return the exceeded limit, or an empty text."""
         if not self._bounds.folder_mb:
             return ""
         size = 0
@@ -123,18 +117,15 @@ class Footprint:
         return ""
 
     def _memory(self, tree: Sequence[Process]) -> int:
-        """Return what the processes use together, in bytes. Pages that they share are counted once, when it matters."""
         rough = sum(each.resident for each in tree)
         return rough if rough <= self._bounds.memory_mb * _MIB else sum(_own_memory(each) for each in tree)
 
 
 @dataclass(slots=True)
 class Weight:
-    """The memory of some processes that live on, weighed again only where that may have changed much.
+    """Memory that ending some long-lived processes would free; pages of program files do not count.
 
-    What ending them gives back: without the pages of the files they run, which all of a kind share, and which the
-    kernel drops when it needs room. To weigh one that holds 100 MiB costs the kernel 5 ms, to read how much of it is
-    resident next to nothing.
+    An exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
     """
 
     _bytes: int = 0
@@ -142,7 +133,7 @@ class Weight:
     _at: float = -math.inf
 
     def of(self, pids: Iterable[int]) -> int:
-        """Return what they use together, in bytes, and rather too much than too little. May block."""
+        """Return the memory of these processes in bytes, rather too high than too low. May block."""
         found = [facts[1] for facts in map(_stat, map(str, pids)) if facts]
         resident, now = sum(each.resident for each in found), time.monotonic()
         if now - self._at > _WEIGHED_SECONDS or resident - self._resident > _GROWN:
@@ -152,7 +143,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process: its number, its threads, and its resident memory in bytes."""
+    """A process with its id, its number of threads and its resident memory in bytes."""
 
     pid: int
     threads: int
@@ -166,7 +157,6 @@ _seen: tuple[float, _Seen] = (0.0, ({}, {}))
 
 
 def _tree(pid: int) -> list[Process]:
-    """A process and all that descend from it. Takes as long as they are many, whatever else runs here."""
     processes, children = _look()
     found = [processes[pid]] if pid in processes else []
     for each in found:
@@ -175,7 +165,7 @@ def _tree(pid: int) -> list[Process]:
 
 
 def _look() -> _Seen:
-    """Every process by its number, and by its parent, as of the last moments: all runs of a worker share one look."""
+    """Return processes by id, and children by parent id; cached for a quarter of a second."""
     global _seen
     with _lock:
         at, found = _seen
@@ -200,7 +190,6 @@ def _stat(pid: str) -> tuple[int, Process] | None:
 
 
 def _own_memory(process: Process) -> int:
-    """A process's share of the memory it is in; all of it where the kernel does not say, nothing once it has ended."""
     return _shares(process).get("Pss", process.resident)
 
 
@@ -210,10 +199,9 @@ def _kept_memory(process: Process) -> int:
 
 
 def _shares(process: Process) -> dict[str, int]:
-    """A process's memory by the kernel's names, in bytes; without any where it does not say."""
     try:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
-    except (ProcessLookupError, FileNotFoundError):  # gone, or nobody has waited for it yet: its memory is free
+    except (ProcessLookupError, FileNotFoundError):  # gone, or a zombie: its memory is free
         return {"Pss": 0}
     except OSError:
         return {}
@@ -222,14 +210,14 @@ def _shares(process: Process) -> dict[str, int]:
 
 def _open_files(pid: int) -> int:
     folder = f"/proc/{pid}/fd"
-    try:  # the folder's size is their number since Linux 6.2
+    try:  # since Linux 6.2, the folder's size is the number of open files
         return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - on the path of every look
     except OSError:
         return 0
 
 
 def _full(path: str, ours: str, allowed: int) -> bool:
-    """True when a box's file system is full; not when it is still ours, as long as the box is being made."""
+    """Return whether a sandbox's file system is full; False while the sandbox is still being set up."""
     try:
         if os.stat(path).st_dev == os.stat(ours).st_dev:  # noqa: PTH116 - on the path of every look
             return False
@@ -240,7 +228,6 @@ def _full(path: str, ours: str, allowed: int) -> bool:
 
 
 def _sizes(folders: Sequence[Path]) -> Iterator[int]:
-    """The room that each entry below some folders takes on the disk, in bytes; no link is followed."""
     waiting = list(map(str, folders))
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:

@@ -1,10 +1,9 @@
-"""The doors through which runs reach their service: each notes how every model call ended (``witness``).
+"""The model proxy: forward model calls from agents to their service, and log how each call ended.
 
-A box has its own network, in which nobody else is. Its run has a unix socket, bound into the box, at which this module
-answers. Requests go to the run's service, with the key that the agent does not hold; ``CONNECT`` leads from a box to
-named hosts. Everything else is refused. A run without its own network has a port on loopback, below a path that only it
-knows. A door goes with its run, and all doors with their worker: but a separate process serves them
-(``python -m worker.runners.guard.forwarder FD PID``, started by ``doors``), so that a frozen worker stops no agent.
+A sandboxed agent uses a unix socket mounted into the sandbox; an agent on the machine's network uses a loopback port
+with a secret path. The proxy adds the API key, which agents do not have. ``CONNECT`` reaches named hosts; other
+requests are refused. All proxies of a worker run in one process (``python -m worker.runners.guard.forwarder FD PID``,
+started by ``doors``), so a frozen worker does not stop its agents.
 """
 
 from __future__ import annotations
@@ -36,22 +35,20 @@ from worker.runners.guard.call_record import Record
 from worker.runners.guard.model_requests import MAX_BODY, CallNotAllowed, check_request
 from worker.runners.guard.outbound import MAX_HEAD, Outbound, RequestRefused, Upstream
 
-#: Connections of one run at a time; one more is closed at once.
+#: Concurrent connections of one run.
 MAX_CONNECTIONS = 32
-#: So long may the head of a request take, in seconds.
+#: Time limit for the head of a request, in seconds.
 HEAD_SECONDS = 30.0
-#: A larger body is read in a thread, in bytes: the answers of all other calls go on meanwhile.
+#: Bodies larger than this many bytes are parsed in a thread.
 _MUCH = 256 * 2**10
-#: So long is what an asker still sends thrown away, once it has its answer, in seconds.
+#: Seconds for which surplus bytes of the client are discarded.
 _LINGER_SECONDS = 2.0
-#: So long is a connection to the service kept for the next request, in seconds: servers keep one for 5 and more.
+#: Seconds that an idle connection to the service is kept; servers keep theirs for at least 5.
 _IDLE_SECONDS = 4.0
-#: So long is a service still read whose asker has left, in seconds: what it had sent by then is owed, and counted.
+#: Seconds to read on after the client has left: tokens sent by then are billed.
 _LEFT_SECONDS = 0.1
 _PREFIX = "helix-net-"
-#: A socket that answers as long as the worker lives.
 _ALIVE = "alive.sock"
-#: Headers about one connection, which end at it.
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"expect", b"host"})
 _KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"openai-organization"})
 
@@ -59,7 +56,7 @@ T = TypeVar("T")
 
 
 class Forwarder:
-    """The doors of a worker process: one thread, one folder for their sockets. Used by many threads at once."""
+    """The model proxies of one worker: one thread, and one folder for their sockets. Thread-safe."""
 
     def __init__(self) -> None:
         sweep()
@@ -72,26 +69,18 @@ class Forwarder:
 
     @contextlib.contextmanager
     def door(self, outbound: Outbound, record: Record | None = None) -> Iterator[Path]:
-        """A door for one run: the path of its socket. It and all its connections go afterwards.
-
-        Raises:
-            OSError: the socket cannot be made.
-        """
+        """Open a model proxy for one run and yield the path of its socket; close its connections afterwards."""
         path = self._folder / f"{next(self._numbers)}.sock"
         with self._open(_Door(outbound, record or Record()), self._put(path)):
             try:
                 yield path
             finally:
-                with contextlib.suppress(OSError):  # the run's result is not lost for it
+                with contextlib.suppress(OSError):  # the run's result must not be lost because of this
                     path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def loopback(self, outbound: Outbound, record: Record) -> Iterator[str]:
-        """A door to the service alone, for a run without its own network: its address, which nobody else knows.
-
-        Raises:
-            OSError: the socket cannot be made.
-        """
+        """Open a model proxy on a loopback port and yield its secret address, which reaches only the service."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
         listener.setblocking(False)
         secret = f"/{secrets.token_urlsafe(16)}"
@@ -109,15 +98,15 @@ class Forwarder:
                 self._do(door.close())
 
     def close(self) -> None:
-        """Remove the folder, once all doors are closed. One that is killed leaves it to the next one's ``sweep``."""
+        """Delete the socket folder after all proxies are closed; a later ``sweep`` handles killed processes."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _put(self, path: Path) -> socket.socket:
-        """A listening socket; its name is there only once it answers."""
+        """Create a listening socket whose path appears only once the socket accepts connections."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # by the descriptor: a socket's path may have 107 characters only
+        try:  # bind by descriptor, because a socket's path may have only 107 characters
             made.bind(f"/proc/self/fd/{folder}/{path.name}.new")
         finally:
             os.close(folder)
@@ -130,7 +119,7 @@ class Forwarder:
 
 
 def sweep() -> int:
-    """Remove the folders of workers that have died; returns how many. Those of other users are let alone."""
+    """Delete socket folders of this user's dead workers, and return their number."""
     swept = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -150,8 +139,6 @@ def _dead(path: Path) -> bool:
 
 
 class _Door:
-    """Answers at one socket. Lives on the forwarder's loop."""
-
     def __init__(self, outbound: Outbound, record: Record, secret: str = "") -> None:
         self._outbound = outbound
         self._record = record
@@ -159,7 +146,7 @@ class _Door:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[Stream] = []
-        #: Bytes of the bodies that are held now.
+        #: Bytes of all request bodies currently in memory.
         self._held = 0
 
     async def open(self, sock: socket.socket) -> None:
@@ -185,12 +172,12 @@ class _Door:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, stream: Stream) -> None:
-        # A broken connection, or another protocol, needs no answer; a cancel says that the run is over.
+        # Broken connections need no answer; a cancellation means that the run is over.
         with contextlib.suppress(asyncio.CancelledError, OSError, TimeoutError, h11.ProtocolError):
             try:
                 await self._serve(_Peer(stream, h11.Connection(h11.SERVER, MAX_HEAD)))
                 stream.end()
-                # Closed at once, what was not read would take the answer along.
+                # Closing at once would reset the connection and lose the response.
                 async with asyncio.timeout(_LINGER_SECONDS):
                     while await stream.read():
                         pass
@@ -198,7 +185,6 @@ class _Door:
                 stream.close()
 
     async def _serve(self, asker: _Peer) -> None:
-        """One request; the connection ends with it."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = await asker.hear()
@@ -215,21 +201,19 @@ class _Door:
                 await asker.refuse(RequestRefused(error.error_status_hint, str(error)))
 
     async def _tunnel(self, asker: _Peer, target: str) -> None:
-        """Splice the connection with a named host; what goes through is theirs."""
-        await asker.hear()  # the end of its head
+        await asker.hear()
         there = await self._outbound.to_host(target)
         try:
             await asker.say(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             rest, _ = asker.http.trailing_data
             await there.write(rest)
-            async with asyncio.TaskGroup() as both:  # until both have ended, or one has failed
+            async with asyncio.TaskGroup() as both:
                 for way in (_pump(asker.stream, there), _pump(there, asker.stream)):
                     both.create_task(way)
         finally:
             there.close()
 
     async def _pass_on(self, asker: _Peer, request: h11.Request) -> None:
-        """Send a request to the run's service, and the answer back, piece by piece as they come."""
         secret = self._secret.encode()
         if not request.target.startswith(secret):
             raise RequestRefused(403, "this address belongs to another run (docs/security.md)")
@@ -275,11 +259,7 @@ class _Door:
         call: CallListener | None,
         body: bytearray,
     ) -> None:
-        """Read the body of a model call whole: nothing of it leaves before it is known what it asks for.
-
-        Raises:
-            Refused: it asks for something that is not allowed, or is too large, alone or beside others of the run.
-        """
+        """Read and check the whole body of a model call before any part of it is sent."""
         if asker.http.they_are_waiting_for_100_continue:
             await asker.say(h11.InformationalResponse(status_code=100, headers=[]))
         while isinstance(event := await asker.hear(), h11.Data):
@@ -301,17 +281,13 @@ class _Door:
             call.asked(said, model, tools=tools)
 
     def _spoilt(self, stream: Stream) -> None:
-        """A connection that waited for the next request must not be used any more."""
         if stream in self._idle:
             self._idle.remove(stream)
             stream.close()
 
 
 async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> bool:
-    """Both ways of one request, until the answer has come or the asker has left.
-
-    Returns whether the service takes another request on its connection.
-    """
+    """Copy a request and its response; return True if the service accepts another request."""
     ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -326,19 +302,12 @@ async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> 
 
 
 class _Peer:
-    """One end of a connection that speaks HTTP."""
-
     def __init__(self, stream: Stream, http: h11.Connection) -> None:
         self.stream = stream
         self.http = http
         self.bodyless = False
 
     async def hear_head(self) -> h11.Response:
-        """The head of an answer; what comes behind it is still to be read.
-
-        Raises:
-            OSError: none came. h11.RemoteProtocolError: it cannot be read.
-        """
         while True:
             try:
                 self.http.receive_data(await self.stream.head(MAX_HEAD))
@@ -361,7 +330,7 @@ class _Peer:
         await self.stream.write(self.http.send(event) or b"")
 
     async def refuse(self, refused: RequestRefused) -> None:
-        """An error in a form that the clients of all APIs read."""
+        """Send an error response in a form that the clients of all APIs understand."""
         fields = {"type": refused.kind, "code": refused.kind, "status": refused.kind.upper(), "param": None}
         error = {"type": "error", "error": {**fields, "message": str(refused)}}
         body = json.dumps(error).encode()
@@ -373,32 +342,25 @@ class _Peer:
 
 
 def _headers_for(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, bytes]]:
-    """A request's headers without those about the connection and about its key; ours instead."""
+    """Build the headers sent to the service: without hop-by-hop headers and the agent's key, with ours."""
     dropped = _HOP_BY_HOP | upstream.ours.keys() | {b"accept-encoding"}
-    if any(upstream.ours.values()):  # the agent's own key would lead what it knows into another account
+    if any(upstream.ours.values()):  # with its own key, the agent could send its data to another account
         dropped |= _KEYS
     kept = [(name, value) for name, value in request.headers if name not in dropped]
     ours = [(name, value.encode()) for name, value in upstream.ours.items() if value]
-    # The witness reads the answer: unpacking it costs more than it saves between here and the agent.
+    # The proxy reads the response: decompressing costs more than the transfer to the agent saves.
     return [(b"host", upstream.host_header.encode()), *kept, *ours, (b"accept-encoding", b"identity")]
 
 
 async def _hand_on(asker: _Peer, service: _Peer) -> None:
-    """The end of the request: nothing follows its body to the service. Ends when the asker leaves."""
-    with contextlib.suppress(OSError):  # a service may have its answer before it has heard all
+    with contextlib.suppress(OSError):  # a service may respond early
         await service.say(h11.EndOfMessage())
     while await asker.stream.read():
         pass
 
 
 async def _bring_back(service: _Peer, asker: _Peer, call: CallListener | None) -> bool:
-    """The answer: its head without what concerns one connection, then what comes, as it comes.
-
-    Returns whether the service keeps its connection.
-
-    Raises:
-        OSError: the service broke off.
-    """
+    """Forward the response; return True if the service keeps its connection open."""
     head = await service.hear_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)
@@ -419,12 +381,11 @@ async def _bring_back(service: _Peer, asker: _Peer, call: CallListener | None) -
 
 
 def _alike(framing: AnswerFraming, asker: _Peer) -> bool:
-    """Both sides frame an answer alike: it is passed on as it comes, since to frame it again costs ten times more."""
+    """Return whether client and service frame the body alike: copying raw bytes is ten times cheaper."""
     return not framing.until_closed and asker.http.their_http_version != b"1.0"
 
 
 async def _body(stream: Stream, asker: _Peer, framing: AnswerFraming, call: CallListener | None) -> None:
-    """Pass a body on, until it or its connection ends. Raises ``OSError``: it is not framed as its head said."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     alike = _alike(framing, asker)
 
@@ -433,7 +394,7 @@ async def _body(stream: Stream, asker: _Peer, framing: AnswerFraming, call: Call
             return
         try:
             body = framing.take(raw) if raw else b""
-            if call:  # before the agent has it: it may end at once
+            if call:  # before the agent gets the piece, after which it may exit at once
                 call.heard(body, whole=framing.over)
             if alike or body:
                 asker.stream.send(raw if alike else asker.http.send(h11.Data(data=body)) or b"")
@@ -461,7 +422,7 @@ async def _pump(source: Stream, target: Stream) -> None:
 
 
 class _Served:
-    """The doors as their worker asks for them, a request at a time (``doors`` names them)."""
+    """The requests that a worker sends to the proxy process, by method name (``doors``)."""
 
     def __init__(self) -> None:
         self._forwarder = Forwarder()
@@ -469,7 +430,6 @@ class _Served:
         self._open: dict[int, tuple[contextlib.ExitStack, Record]] = {}
 
     def open(self, outbound: Outbound, calls: Path | None, boxed: bool) -> tuple[int, str]:
-        """A door, by its number and its address."""
         record, held = Record(calls), contextlib.ExitStack()
         made = self._forwarder.door if boxed else self._forwarder.loopback
         address = str(held.enter_context(made(outbound, record)))
@@ -478,34 +438,31 @@ class _Served:
         return number, address
 
     def count(self, number: int) -> int:
-        """As ``Record.count``."""
         return self._open[number][1].count()
 
     def failures(self, number: int) -> int:
-        """How many of its last model calls ended badly, one after the other."""
         return self._open[number][1].failures
 
     def seen(self, number: int, since: int) -> Any:
-        """Its model calls after the first ``since``."""
         return self._open[number][1].seen(since)
 
     def close(self, number: int) -> None:
         self._open.pop(number)[0].close()
 
     def end(self) -> None:
-        """Close all: the calls that go on are noted as they are."""
+        """Close all proxies; unfinished calls are logged as they are."""
         for number in list(self._open):
             self.close(number)
         self._forwarder.close()
 
 
 def main() -> None:
-    """Serve the worker that started us, until it is gone."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the worker decides when we end
+    """Serve the worker that started this process until the worker is gone."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # only the worker may stop this process
         signal.signal(number, signal.SIG_IGN)
     served, worker = _Served(), Connection(int(sys.argv[1]))
     watched: list[Any] = [worker]
-    with contextlib.suppress(OSError):  # no pidfd on this kernel: the socket's end has to do
+    with contextlib.suppress(OSError):  # kernels without pidfd: rely on the closed socket
         watched.append(os.pidfd_open(int(sys.argv[2])))
     try:
         while os.getppid() == int(sys.argv[2]) and wait(watched) == [worker]:

@@ -1,16 +1,13 @@
-"""The guard: one small process per worker that starts the agents, and ends them when nobody else would.
+"""The guard: one small process per worker that starts agents and kills agents whose worker cannot.
 
-``python -m worker.runners.guard.guard FD PID`` with one end of a SOCK_SEQPACKET pair and the worker's process id.
-Why a separate process: PR_SET_PDEATHSIG fires when the *thread* that spawned dies, so a pool thread must not spawn;
-and a worker that is frozen, or killed, cannot stop its agents (measured: the Claude CLI lives on for seconds and writes
-its files beside the redelivered attempt). An agent whose lease is over is suspended first: where the whole machine was
-frozen, its worker asks the store, and a turn that nobody took goes on.
+Run as ``python -m worker.runners.guard.guard FD PID``, with one end of a SOCK_SEQPACKET pair and the worker's process
+id. A separate process is needed because PR_SET_PDEATHSIG fires when the spawning *thread* ends, and because a frozen or
+killed worker cannot stop its agents. When a lease ends, the guard first suspends the agent: if the whole machine was
+frozen, the worker asks the store and may resume the turn.
 
-Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed descriptors,
-and those of its recording), ``record`` (with those of another recording), ``extend``, ``terminate``, ``unrecorded``.
-Reports: ``started``; ``ended`` as soon as an agent's first process has ended; and one more per agent, ``exit`` or
-``failed``, sent when no process of it is left. The guard is single-threaded, and imports little but the standard
-library.
+Each message is one JSON object in one packet. Requests: ``spawn`` and ``record`` (with descriptors), ``extend``,
+``terminate``, ``unrecorded``. Reports: ``started``; ``ended`` when the first process has ended; finally ``exit`` or
+``failed`` when no process is left. The guard has one thread and imports little but the standard library.
 """
 
 from __future__ import annotations
@@ -36,18 +33,18 @@ from typing import Any
 from worker.files.recording import GuardRecording
 from worker.runners.guard import marks
 
-#: Largest request in bytes; the kernel's own limit for one packet is lower on most machines.
+#: Largest request in bytes.
 MAX_REQUEST = 1 << 20
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
-#: Errors of a machine that is short of something: another time it works.
+#: Temporary errors of a machine short of resources.
 _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-#: An agent whose lease is over waits so long, suspended, for its worker's word: where this process was late (``_LATE``)
-#: the machine was frozen; where it was not, the worker is, and others adopt the run only once the agent has ended.
+#: An agent whose lease has ended is suspended for ``DOUBT_SECONDS`` if the guard noticed the end late (``_LATE``),
+#: because then the machine was frozen; otherwise for ``_ON_TIME_SECONDS``.
 DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
-#: So long after SIGKILL a process that is still there hangs in the kernel: it is reported, not waited for.
+#: Seconds after SIGKILL at which a process is reported as blocked in the kernel.
 _GIVE_UP = 10.0
 
 
@@ -59,12 +56,12 @@ class _Agent:
     kill_at: float = math.inf
     give_up_at: float = math.inf
     cause: str = ""
-    held: list[int] = field(default_factory=list)  # suspended: whose turn it is, only the store knows
+    held: list[int] = field(default_factory=list)  # suspended processes
     hold_for: float = 0.0
     seen: set[int] = field(default_factory=set)
     kept: GuardRecording | None = None
     noted: bool = False
-    by_message: bool = False  # each of its messages has a recording: then any end of it is noted
+    by_message: bool = False  # each message has a recording, so any end is noted
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -73,7 +70,7 @@ class _Agent:
 
 
 class Guard:
-    """Holds the agents of one worker. Times are by ``time.monotonic()``, which all processes of a machine share."""
+    """Starts, suspends and kills the agents of one worker. Times are by ``time.monotonic()``."""
 
     def __init__(self, sock: socket.socket, worker_pid: int) -> None:
         self._sock = sock
@@ -87,14 +84,14 @@ class Guard:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ, self._receive)
         self._listen_for_children()
-        # The worker's death is noticed even where a child it forked still holds its end of our socket.
-        with contextlib.suppress(OSError):  # no pidfd on this kernel: the socket's end has to do
+        # A pidfd reports the worker's death even if a forked child keeps the worker's end of the socket open.
+        with contextlib.suppress(OSError):  # kernels without pidfd: rely on the closed socket
             self._selector.register(os.pidfd_open(worker_pid), selectors.EVENT_READ, self._worker_gone)
         if os.getppid() != worker_pid:
             self._worker_gone()
 
     def run(self) -> None:
-        """Serve until the worker is gone, then until no agent is left."""
+        """Serve requests until the worker is gone and no agent is left."""
         while self._worker_lives or self._agents:
             for key, _ in self._selector.select(self._patience()):
                 key.data()
@@ -107,14 +104,14 @@ class Guard:
         for end in (reader, writer):
             end.setblocking(False)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        # Handlers, not SIG_IGN: an ignored signal would stay ignored in the agents. The worker decides when we end.
+        # Handlers, not SIG_IGN: agents would inherit ignored signals. Only the worker may stop the guard.
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         self._wakeup = writer
         self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
 
     def _worker_gone(self) -> None:
-        self._reap()  # an agent that has ended by itself has finished, whatever became of its worker
+        self._reap()  # an agent that has exited by itself counts as finished, even if its worker is dead
         self._worker_lives = False
         for key in list(self._selector.get_map().values()):
             if key.fileobj is self._sock or isinstance(key.fileobj, int):
@@ -150,7 +147,7 @@ class Guard:
         try:
             if mark in self._agents:
                 raise ValueError(f"an agent with mark {mark} runs already")
-            if len(fds) != (5 if request["record"] else 3):  # the kernel drops what we have no room for
+            if len(fds) != (5 if request["record"] else 3):  # the kernel drops descriptors beyond our limit
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             stdin, stdout, stderr, *recording = fds
             process = subprocess.Popen(
@@ -161,7 +158,7 @@ class Guard:
                 env=request["env"],
                 cwd=request["cwd"],
                 start_new_session=True,
-                # Safe here: this process has one thread.
+                # Safe: this process has one thread.
                 preexec_fn=functools.partial(self._in_child, request["open_files"]),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -178,7 +175,7 @@ class Guard:
                 os.close(fd)
 
     def _record(self, agent: _Agent | None, path: str, fds: list[int]) -> None:
-        """Note the agent's end in this recording from now on: that of its next message."""
+        """Write the agent's end to this recording from now on; it belongs to the agent's next message."""
         if agent is None or len(fds) != 2:
             for fd in fds:
                 os.close(fd)
@@ -193,11 +190,11 @@ class Guard:
         if open_files and (hard == resource.RLIM_INFINITY or open_files < hard):
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
         self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self._pid:  # the guard died before the line above took effect
+        if os.getppid() != self._pid:  # the guard died before prctl took effect
             os._exit(1)
 
     def _terminate(self, agent: _Agent, grace: float) -> None:
-        self._reap()  # one that has ended by itself by now was not ended by this
+        self._reap()  # do not blame this order for an agent that has already exited
         if not agent.running:
             return
         if grace <= 0:
@@ -215,13 +212,13 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGCONT)
 
     def _hold(self, agent: _Agent, now: float) -> None:
-        """Suspend an agent whose lease is over; kill it when its worker does not say that the turn is still theirs."""
+        """Suspend an agent whose lease is over; kill the agent if no extension arrives."""
         late = now - agent.lease_ends
         if agent.held:
             agent.hold_for -= _DOUBT_LOOK + min(late, _DOUBT_LOOK)
         else:
             agent.hold_for = DOUBT_SECONDS if late > _LATE else _ON_TIME_SECONDS
-        agent.lease_ends = now + _DOUBT_LOOK  # the next look
+        agent.lease_ends = now + _DOUBT_LOOK
         if agent.cause or agent.hold_for <= 0:
             self._kill(agent, "lease ended")
         else:
@@ -236,7 +233,7 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Collect ended children: agents, and what agents left behind (we are the subreaper)."""
+        """Collect ended children: agents, and orphans of agents (the guard is their subreaper)."""
         by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.running}
         while True:
             try:
@@ -247,22 +244,23 @@ class Guard:
                 return
             agent = by_pid.get(ended.si_pid)
             if agent:
-                # Before it is collected: a zombie keeps the number of its group from being given to somebody else.
+                # Before waitpid: the zombie keeps its group id from being reused.
                 _signal_group(ended.si_pid, signal.SIGKILL)
             _, status = os.waitpid(ended.si_pid, 0)
             if agent:
                 agent.process.returncode = os.waitstatus_to_exitcode(status)
                 agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
-                # First of all: should we be killed with its worker, who takes the turn over knows how it ended.
+                # Before anything else: if the guard dies with its worker, the next worker reads the end from the
+                # recording.
                 self._note_end(agent)
-                # At once: should we be killed before what it left behind is gone, its worker knows how it ended.
+                # At once: the worker knows the end even if the guard dies before the leftovers are killed.
                 self._report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
                 self._send_reports()
 
     def _look_after_agents(self) -> None:
         now = time.monotonic()
         for agent in self._agents.values():
-            if agent.running and now >= agent.lease_ends:  # all of them at once, then all that belongs to each
+            if agent.running and now >= agent.lease_ends:
                 _signal_group(agent.process.pid, signal.SIGSTOP)
         for agent in list(self._agents.values()):
             if not agent.running:
@@ -280,16 +278,15 @@ class Guard:
             self._finish(agent, left=list(found))
             return
         for pid, mark in found.items():
-            # A process in the middle of exec shows no environment for a moment: without a mark it is looked at twice.
+            # During exec a process briefly shows no environment: without a tag it must be seen twice.
             if mark or pid in agent.seen:
                 marks.kill(pid)
         agent.seen.update(found)
 
     def _left_behind(self, mark: str) -> dict[int, str]:
-        """Give what a run left behind: processes with its mark, and our orphans that bear the mark of no running agent.
+        """Find processes with a run's tag, and the guard's orphans without the tag of a running agent.
 
-        The second kind wiped its environment. It became our child when its parent ended, so it can be some agent's
-        only, and no honest program hides so.
+        These orphans cleared their environment, which no honest program does; they must belong to some agent.
         """
         known = {agent.process.pid for agent in self._agents.values() if agent.running} | self._given_up
         others = self._agents.keys() - {mark}
@@ -303,7 +300,7 @@ class Guard:
         del self._agents[agent.mark]
         self._given_up.update(left)
         code = agent.process.returncode
-        if code is None:  # given up: keep subprocess from waiting for it later
+        if code is None:  # given up: stops subprocess from waiting later
             agent.process.returncode = -signal.SIGKILL
         facts = {"pid": agent.process.pid, "code": code, "swept": len(agent.seen)}
         self._note_end(agent)
@@ -312,18 +309,16 @@ class Guard:
         self._report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
 
     def _note_end(self, agent: _Agent) -> None:
-        """Note in its recording that an agent has ended, well and by itself, unless that is noted."""
         well = agent.process.returncode == 0 and not agent.cause
         if agent.kept is None or agent.noted or not (well or agent.by_message):
             return
-        # A disk that is full: the run is run again when its worker dies.
+        # If the disk is full, the run is repeated in case the worker dies.
         with contextlib.suppress(OSError):
             own = {"pid": agent.process.pid, "code": agent.process.returncode, "swept": len(agent.seen)}
             agent.kept.finish(agent.facts | own | ({"cause": agent.cause} if agent.cause else {}))
             agent.noted = True
 
     def _drop(self, agent: _Agent | None) -> None:
-        """Remove the recording of an agent that did not finish, or whose recording is not whole."""
         if agent and agent.kept:
             agent.kept.close(keep=False)
             agent.kept = None
@@ -332,7 +327,7 @@ class Guard:
         self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
 
     def _send_reports(self) -> None:
-        """Send without waiting: a frozen worker must not keep us from ending its agents."""
+        """Send reports without blocking: a frozen worker must not keep the guard from killing its agents."""
         while self._outbox and self._worker_lives:
             try:
                 self._sock.send(self._outbox[0], socket.MSG_DONTWAIT)
@@ -344,7 +339,7 @@ class Guard:
             self._outbox.popleft()
 
     def _patience(self) -> float | None:
-        """Return how long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
+        """Return the seconds until something is due; None waits for a request or an ended child."""
         if any(not agent.running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
@@ -360,7 +355,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def main() -> None:
-    """Serve the worker that started us."""
+    """Serve the worker that started this process."""
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         Guard(sock, int(sys.argv[2])).run()
 

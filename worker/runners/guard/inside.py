@@ -1,8 +1,7 @@
-"""The first program in a box: ``python -I -S inside.py SOCKET PORT PROCESSES PROGRAM ARGUMENT...``.
+"""Start an agent inside a sandbox: ``python -I -S inside.py SOCKET PORT PROCESSES PROGRAM ARGUMENT...``.
 
-Listens on the box's own loopback at ``PORT`` and hands every connection to ``SOCKET``, the door that leads out
-(``forwarder``); with an empty ``SOCKET`` it does neither. Then it becomes the program. What listens is a child of the
-box's first process, and ends with the box. Standard library only.
+A child process forwards connections from the loopback ``PORT`` to ``SOCKET``, the model proxy; an empty ``SOCKET``
+turns this off. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ import socket
 import sys
 import threading
 
-#: Exit code when the program cannot be started, as shells have it.
+#: Exit code of a program that cannot be started, as in shells.
 _CANNOT_RUN = 127
 _PIECE = 65_536
 
 
 def main() -> int:
-    """Open the way out and become the program; returns only when that fails."""
+    """Start the forwarder to the model proxy and execute the program; return only if that fails."""
     door, port, processes, *command = sys.argv[1:]
     if door:
         _listen(door, int(port))
-    # Older kernels would count all processes of the worker's user, not those of the box.
+    # Kernels before 5.14 count all processes of the user, not only the sandbox's.
     if int(processes) and tuple(map(int, os.uname().release.split(".", 2)[:2])) >= (5, 14):
         resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
     try:
@@ -35,7 +34,7 @@ def main() -> int:
 
 
 def _listen(door: str, port: int) -> None:
-    """Listen, and leave a grandchild behind that answers."""
+    """Open the port and leave a daemon behind that forwards its connections."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
@@ -47,7 +46,7 @@ def _listen(door: str, port: int) -> None:
         if os.fork():
             os._exit(0)
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in range(3):  # the agent's output ends with the agent
+        for fd in range(3):  # the daemon must not keep the agent's output open
             os.dup2(null, fd)
         while True:
             with contextlib.suppress(OSError):

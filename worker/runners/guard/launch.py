@@ -1,4 +1,4 @@
-"""Starting an agent and watching it to the end: what all runners with a process do alike."""
+"""Start an agent process in its sandbox, behind its model proxy."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 from worker.runners.witnessed import ObservedCalls
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
-#: What agents that are our programs need in a box: our packages, and Python wherever it is installed.
+#: Mounts for agents that are our own programs: our packages, and Python wherever it is installed.
 OUR_CODE = tuple(Bind(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker", f"{SOURCE_ROOT}/api_client"])
 
-#: Proxies of the machine are out of a box's reach; its door is one, where hosts are named.
+#: Environment that removes the machine's proxies, which a sandbox cannot reach.
 _NO_PROXY = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
 _LOCAL = "127.0.0.1,localhost"
 _NO_PROXY_FOR = ("NO_PROXY", "no_proxy")
@@ -37,19 +37,16 @@ _PROXY = {"HTTPS_PROXY": box.DOOR, "https_proxy": box.DOOR, **dict.fromkeys(_NO_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The process to start.
+    """The agent process to start.
 
     Attributes:
-        argv, env, stdin: the command, its whole environment, what it reads; None: what it is written while it runs.
-        binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
-        wanted: it does what a model says, so it is put into a box wherever one can be made.
-        blank_lines: the empty lines of its output count too.
-        outbound: its service, reached through a door that notes how each model call ended (``Ending.witnessed``), and
-            what else it may reach from its own network; None for nothing.
-        bounds: what it may use of the machine. writes: the folders it writes besides its own.
-        door_env, door_stdin: what differs behind a door: variables that replace those of ``env`` (empty: go), and what
-            it reads. door_files: written before it starts. In these three and in ``argv`` ``box.DOOR`` is the door's
-            address: write it wherever the agent wants the base address of its service, and no key.
+        argv, env, stdin: command, complete environment and input; None: input is written later.
+        binds: mounts besides the system and the agent's folder.
+        wanted: True if a model chooses the agent's actions, so that it needs a sandbox.
+        outbound: the service behind the model proxy, and other hosts; None for no network.
+        writes: writable folders besides the agent's own.
+        door_env, door_stdin, door_files: variables (empty removes one), input and files used behind a model proxy.
+            There and in ``argv``, ``box.DOOR`` stands for the service's base address.
     """
 
     argv: Sequence[str]
@@ -68,7 +65,7 @@ class Launch:
 
 
 def own_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An agent's environment, built from scratch, with ``more``: of the worker's own only what ``names`` says."""
+    """Build an agent's environment; only the variables in ``names`` are copied from the worker."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
@@ -83,7 +80,7 @@ def own_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | 
 
 @dataclass(frozen=True, slots=True)
 class StagedSurroundings:
-    """What the certification kit puts around a run: another service, a program around the agent's, files it needs."""
+    """Changes that the certification kit makes to a run: service, wrapper command, more mounts."""
 
     service: str
     around: Sequence[str] = ()
@@ -95,7 +92,7 @@ _staged: ContextVar[StagedSurroundings | None] = ContextVar("staged", default=No
 
 @contextlib.contextmanager
 def staged(what: StagedSurroundings) -> Iterator[None]:
-    """Have the runs of this context staged: their doors lead to another service, whatever their settings say."""
+    """Apply these certification settings to all runs of the current context."""
     token = _staged.set(what)
     try:
         yield
@@ -117,7 +114,7 @@ Hear = Callable[[bytes], Iterable[AgentEvent]]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An agent that was started, and in what."""
+    """A started agent with its isolation and its model proxy."""
 
     supervision: Supervision
     level: Level
@@ -126,14 +123,11 @@ class Begun:
 
     @property
     def witnessed(self) -> ObservedCalls | None:
-        """The model calls, of a process of many messages those of this one; None where it has no door.
-
-        While that is open. May block.
-        """
+        """Return the agent's model calls since ``since``, while its proxy is open. May block."""
         return self.door.seen(self.since) if self.door else None
 
     def ended(self, report: Exit) -> Ending:
-        """Return what the watch saw; with the box's own error where nothing but that came. May block."""
+        """Combine the observed end with isolation and model calls. May block."""
         ending = self.supervision.ending(report)
         reach("agent.ended")
         ending = replace(ending, box=self.level, witnessed=self.witnessed)
@@ -153,9 +147,9 @@ def begin(
     *,
     noted: bool = False,
 ) -> Begun | Ending:
-    """Start an agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block.
+    """Start an agent, or return an ``Ending`` that explains why it cannot start. May block.
 
-    ``noted``: its model calls are, though this order's output is not recorded.
+    Close ``held`` after the agent's end. ``noted`` keeps a call log even without a recording.
     """
     try:
         level = box.level(launch.box, wanted=launch.wanted)
@@ -188,7 +182,7 @@ def begin(
 
 
 def ended_before(found: FinishedRun) -> Ending:
-    """Return how a run ended that is read from its recording. Raises ``OSError``: the recording does not say."""
+    """Rebuild the end of a recorded run, or raise ``OSError`` if the recording has no valid end."""
     try:
         facts = dict(found.facts)
         level = Level(facts.pop("box"), facts.pop("cut"))
@@ -198,7 +192,7 @@ def ended_before(found: FinishedRun) -> Ending:
 
 
 def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
-    """Return what makes events of a line; an answer that is too long is a limit."""
+    """Return a callback that emits the events of each line; a too long answer raises ``LimitReached``."""
 
     def hear(line: bytes) -> None:
         try:
@@ -213,13 +207,7 @@ def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 def _within(
     launch: Launch, order: Order, level: Level, held: contextlib.ExitStack, calls: Path | None
 ) -> tuple[Launch, Door | None]:
-    """The launch as it is at this level: as it is, in a box, or in a box with its own door; and that door.
-
-    ``calls``: the file of its model calls; None for none.
-
-    Raises:
-        OSError: its door cannot be made, or its files cannot be written.
-    """
+    """Adapt a launch to its isolation, and open its model proxy if it has a service."""
     leads = launch.outbound
     if leads is None:
         return _in_box(launch, order, level, None), None
@@ -233,8 +221,6 @@ def _within(
 
 
 def _behind(launch: Launch, address: str) -> Launch:
-    """The launch whose service is at a door's address. Raises ``OSError``."""
-
     def there(text: str) -> str:
         return text.replace(box.DOOR, address)
 
@@ -268,7 +254,7 @@ def _in_box(launch: Launch, order: Order, level: Level, door: Path | None) -> La
 
 
 def _denied(order: Order) -> Iterator[Path]:
-    """Yield the places that rules deny to all tools before any rule that could allow something there."""
+    """Yield folders that the tool rules deny before any rule can allow access to them."""
     for rule in order.tools.rules if order.tools else ():
         if rule.get("do", "ask") != "deny":
             return

@@ -1,7 +1,6 @@
-"""Finding and ending the processes of one run by the mark in their environment.
+"""Find and end all processes of one run by the tag in their environment.
 
-A mark is in the environment of an agent and so of everything it starts: it is found again after a double fork,
-in its own session and process group. Only the standard library: the guard imports this.
+Every process that an agent starts inherits the tag, even after a double fork. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -12,21 +11,21 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-#: The environment name of the mark; its value is ``<turn>.<attempt>.<delivery>``.
+#: Environment variable of the process tag; its value is ``<turn>.<attempt>.<delivery>``.
 MARK = "HELIX_AGENT_MARK"
 
 _PREFIX = f"{MARK}=".encode()
 
 
 def marks() -> Iterator[tuple[int, str]]:
-    """Every process with its mark; an empty text for one without, or whose environment cannot be read."""
+    """Yield every process id with its process tag; an empty tag if there is none or ``environ`` is unreadable."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
         if entry.isdecimal():
             yield int(entry), _mark_in(_read(f"/proc/{entry}/environ"))
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc; empty when the process is gone, or another user's. Five times as fast as ``Path.read_bytes``."""
+    """Read a file of /proc, faster than ``Path.read_bytes``; empty if the process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -43,13 +42,13 @@ def _read(path: str) -> bytes:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The state of a process, its parent, and so on; nothing when it is gone. One read: all are looked at."""
+    """Return a process's state, parent id and other fields; empty if the process is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return []
     try:
-        # The name, in brackets, may hold spaces and brackets itself.
+        # The process name, in brackets, may contain spaces and brackets.
         return os.read(fd, 4096).rpartition(b")")[2].split(maxsplit=2)
     except OSError:
         return []
@@ -63,7 +62,7 @@ def _mark_in(environ: bytes) -> str:
 
 
 def parent_of(pid: int) -> int:
-    """The parent's process id; 0 when the process is gone."""
+    """Return the parent's process id; 0 if the process is gone."""
     fields = _stat(pid)
     return int(fields[1]) if fields else 0
 
@@ -74,15 +73,15 @@ def is_stopped(pid: int) -> bool:
 
 
 def number_inside(pid: int) -> int:
-    """The process id that a process has in its innermost namespace; 0 when it is gone."""
+    """Return a process's id in its innermost namespace; 0 if the process is gone."""
     found = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return int(found[-1]) if found else 0
 
 
 def of_agent(first: int, mark: str) -> set[int]:
-    """An agent's processes, as far as they show: with its mark, below its first, or orphans that have no mark.
+    """Find the processes of an agent: those with its tag, descendants of its first process, and untagged orphans.
 
-    An orphan without a mark is a child of the guard: it hides, and may be another agent's.
+    An untagged orphan is a child of the guard that removed its tag; it may belong to another agent.
     """
     seen = dict(marks())
     parents = {pid: parent_of(pid) for pid in seen}
@@ -94,7 +93,7 @@ def of_agent(first: int, mark: str) -> set[int]:
 
 
 def suspend(first: int, mark: str) -> list[int]:
-    """Stop the running processes of an agent (``of_agent``), and return them. Who is stopped starts no further ones."""
+    """Stop (SIGSTOP) all running processes of an agent, including new ones, and return their ids."""
     stopped: list[int] = []
     for _ in range(5):
         found = [pid for pid in sorted(of_agent(first, mark)) if (_stat(pid) or [b"X"])[0] not in b"TtZX"]
@@ -107,18 +106,18 @@ def suspend(first: int, mark: str) -> list[int]:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to one process; one that is gone or out of reach is left alone."""
+    """Send a signal to a process; ignore processes that are gone or inaccessible."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def sweep(mark: str) -> tuple[int, ...]:
-    """Kill every process with this mark; see ``_sweep``."""
+    """Kill every process with this tag; return those that survive, as ``_sweep`` does."""
     return _sweep(lambda seen: seen == mark)
 
 
 def sweep_before(turn: str, delivery: int) -> tuple[int, ...]:
-    """Kill what earlier deliveries of a turn left on this machine, their worker and guard killed; see ``_sweep``."""
+    """Kill processes left by earlier deliveries of a turn; return those that survive, as ``_sweep`` does."""
 
     def earlier(mark: str) -> bool:
         number = mark.rpartition(".")[2]
@@ -128,11 +127,7 @@ def sweep_before(turn: str, delivery: int) -> tuple[int, ...]:
 
 
 def _sweep(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
-    """Kill every process whose mark is ours, again and again until none is found.
-
-    Returns:
-        The processes still there after ``seconds`` (they hang in the kernel); normally none.
-    """
+    """Kill processes with a matching tag until none is found, or ``seconds`` have passed; return the survivors."""
     give_up = time.monotonic() + seconds
     while True:
         found = tuple(pid for pid, seen in marks() if seen and ours(seen))

@@ -1,7 +1,7 @@
-"""Check the body of a model call before it leaves: the models, fields, tools and sources it may name. Pure.
+"""Check the body of a model call before it is sent: models, fields, tools and sources. Pure.
 
-A body that a service might read in another way than we do is refused: it must be one JSON object in UTF-8, in which no
-object has two names that differ in case alone. ``model_requests.toml`` lists what may stand in it.
+A body that a service might read differently is refused: it must be one JSON object in UTF-8, without names that differ
+only in case. ``model_requests.toml`` lists the allowed content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from worker.runners.guard.provider_reports import api_of, model_in
 from worker.runners.pricing import is_named
 
-#: Largest body, in bytes: all images that a turn may have. No provider takes a larger one.
+#: Largest body, in bytes; no provider accepts more.
 MAX_BODY = 64 * 2**20
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _FORMS = {
@@ -24,19 +24,19 @@ _FORMS = {
     for api, form in _TABLE.items()
     if isinstance(form, dict) and "fields" in form
 }
-#: Kinds of sources whose content is in the body itself.
+#: Source types whose content is inside the body.
 _INLINE = frozenset({"base64", "text", "content"})
-#: Fields that hold the address of a file, or the file as a ``data:`` address.
+#: Fields that hold a file's address, or the file as a ``data:`` address.
 _ADDRESSES = frozenset({"image_url", "video_url", "audio_url", "file_url", "file_uri", "fileuri"})
-#: Fields that name something kept at the provider, and items that do.
+#: Fields and item types that refer to content stored at the provider.
 _KEPT = frozenset({"file_id", "container", "container_id", "vector_store_ids", "server_url", "connector_id"})
 _REFERENCES = frozenset({"item_reference", "container_upload", "container_auto", "container_reference"})
-#: What the model or a tool said: the provider acts on none of it.
+#: Output of the model or of a tool, which the provider does not act on.
 _SAID = frozenset({"citations", "annotations", "args", "response", "arguments"})
 
 
 class CallNotAllowed(Exception):
-    """The call must not be passed on. ``word``: what the model's block would have to allow; empty for nothing."""
+    """The model proxy refuses a call; ``word`` is the ``proxy_allows`` entry that would allow the call, or empty."""
 
     def __init__(self, message: str, word: str = "") -> None:
         super().__init__(message)
@@ -46,10 +46,9 @@ class CallNotAllowed(Exception):
 def check_request(
     target: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, models: Iterable[str], allows: Iterable[str]
 ) -> tuple[str, bool]:
-    """Return the model that a call to ``target`` names, and whether it offers tools.
+    """Check a call to ``target`` and return its model, and whether it offers tools. Raises ``CallNotAllowed``.
 
-    ``models``: names of the models it may ask for, ``*`` in one is any text; none: any model. ``allows``: what else may
-    stand in it. Raises ``CallNotAllowed``: it asks for something else, or cannot be read.
+    ``models`` are the allowed model names (``*`` matches any text; empty allows all). ``allows`` lists further content.
     """
     path, _, query = target.partition("?")
     path = path.removesuffix("/count_tokens").replace(":countTokens", ":generateContent")
@@ -82,7 +81,7 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """Return the object in a body. Raises ``CallNotAllowed``: others may read it in another way."""
+    """Parse a body strictly, so that no service can read it differently."""
     try:
         found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -105,19 +104,15 @@ def _no_constant(name: str) -> None:
 
 
 class _Rules:
-    """The rules for the bodies of one API."""
-
     def __init__(self, form: Mapping[str, list[str]], allows: frozenset[str]) -> None:
         self._form, self._allows = form, allows
 
     def refuse(self, what: str, word: str) -> None:
-        """Raise ``CallNotAllowed`` unless the block allows ``word``."""
         if not self._allows & {word, "*"}:
             hint = f"write {word[:64]!r} into `proxy_allows` of the model's block to allow it"
             raise CallNotAllowed(f"{what} is not passed on; {hint}", word)
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Check the fields of a body; one without a value says nothing."""
         shown, fields = self._form["shown"], self._form["fields"]
         for name, value in body.items():
             if name in shown:
@@ -148,7 +143,7 @@ class _Rules:
             self._check_tool(inner)
 
     def _look(self, value: object, *, item: bool = False) -> None:
-        """Look for sources outside of the body in what the model is shown. ``item``: its objects may be references."""
+        """Search content shown to the model for external sources. ``item``: its objects may be references."""
         if isinstance(value, list):
             for each in value:
                 if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):

@@ -1,4 +1,4 @@
-"""Where connections lead."""
+"""Decide which services and hosts an agent may reach, and connect to them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from api_client.contract.settings import Settings
 
 
-#: Largest head of a request or an answer, in bytes.
+#: Largest head of a request or response, in bytes.
 MAX_HEAD = 65_536
-#: So long may connecting take, in seconds.
+#: Time limit for connecting, in seconds.
 CONNECT_SECONDS = 20.0
 
 
 class RequestRefused(Exception):
-    """A request that is not passed on; ``status`` and ``kind`` are what the asker gets with the message.
+    """The model proxy refuses a request; the client gets ``status``, ``kind`` and the message.
 
-    ``word``: what of a model call was not allowed.
+    ``word`` names what was not allowed in a model call.
     """
 
     def __init__(self, status: int, message: str, kind: str = "permission_error", word: str = "") -> None:
@@ -43,14 +43,14 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The service of a run.
+    """The model service of a run.
 
     Attributes:
-        url: its base address.
-        paths: what may be asked for below that address, exactly; ``*`` in one is a name without a slash.
-        reads: what may be read there by GET.
-        ours: headers that we set, names in small letters; an empty value only takes away the asker's.
-        models: the models that may be asked for; empty: any. allows: what else a call may hold (``model_requests``).
+        paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
+        reads: paths allowed for GET.
+        ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
+        models: allowed models; empty allows all.
+        allows: further content that a call may have (``model_requests``).
     """
 
     url: str
@@ -61,29 +61,29 @@ class Upstream:
     allows: tuple[str, ...] = ()
 
     def passes(self, method: bytes, path: str) -> bool:
-        """Return whether a request may be passed on."""
+        """Return whether the service may receive this request."""
         allowed = self.reads if method == b"GET" else self.paths if method in {b"POST", b"HEAD"} else ()
         return path in allowed or any(_pattern(each).fullmatch(path) for each in allowed if "*" in each)
 
     @property
     def tls(self) -> bool:
-        """True for https."""
+        """Return whether the service uses https."""
         return urlsplit(self.url).scheme == "https"
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
+        """Return the service's host and port."""
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or (443 if self.tls else 80)
 
     @property
     def path(self) -> str:
-        """Return what is before each path."""
+        """Return the path prefix of the base address."""
         return urlsplit(self.url).path.rstrip("/")
 
     @property
     def host_header(self) -> str:
-        """The Host of a request to it."""
+        """Return the Host header of requests to the service."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
 
@@ -94,13 +94,13 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbound:
-    """All that a run may reach.
+    """Everything that a run may reach.
 
     Attributes:
-        upstream: its service; None for none.
-        hosts: further hosts, ``name:port``; a name may begin with ``*.``.
-        proxy: the proxy through which the outside is reached, as in HTTPS_PROXY; empty for none.
-        ca: a file of certificates to trust besides the system's; empty for none.
+        upstream: the model service; None for none.
+        hosts: further hosts as ``name:port``; a name may begin with ``*.``.
+        proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
+        ca: file of additional trusted certificates.
     """
 
     upstream: Upstream | None = None
@@ -110,13 +110,13 @@ class Outbound:
 
     @classmethod
     def of(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> Outbound:
-        """The ways out of an installation. ``names``: what of the worker's environment the agent gets."""
+        """Build the reachable destinations from settings and the environment variables in ``names``."""
         given = {name: os.environ.get(name, "") for name in names}
         proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
     def allowed(self, method: bytes, target: bytes) -> Upstream:
-        """The service, where a request to it may be passed on. Raises ``RequestRefused``: it may not."""
+        """Return the service if it may receive this request; otherwise raise ``RequestRefused``."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
         if self.upstream is None or not self.upstream.passes(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
@@ -124,13 +124,13 @@ class Outbound:
         return self.upstream
 
     async def to_upstream(self, upstream: Upstream) -> Stream:
-        """A new connection to the service. Raises ``RequestRefused``: it cannot be reached."""
+        """Open a connection to the service. Raises ``RequestRefused``."""
         host, port = upstream.address
         context = _trusted(self.ca, _stamp(self.ca)) if upstream.tls else None
         return await self._connected(host, port, context, proxy=self.proxy if upstream.tls else "")
 
     async def to_host(self, target: str) -> Stream:
-        """Connect to a named host, ``name:port``. Raises ``RequestRefused``: it is not named, or cannot be reached."""
+        """Open a connection to an allowed host ``name:port``. Raises ``RequestRefused``."""
         host, _, port = target.lower().rpartition(":")
         host = host.removesuffix(".")
         if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
@@ -142,11 +142,7 @@ class Outbound:
         return await self._connected(address, int(port), None, proxy=self.proxy)
 
     async def _resolved(self, host: str, port: str) -> str:
-        """Return the address of a named host: a public one, or one that the setting names as well.
-
-        Raises:
-            Refused: it has none, or one of its addresses is neither.
-        """
+        """Resolve a host to a public address, or to a private address that the settings allow."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError as error:
@@ -176,11 +172,7 @@ class Outbound:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """Return what we trust: the system's certificates, and those of one more file.
-
-    Raises:
-        Refused: that file cannot be read.
-    """
+    """Build a TLS context that trusts the system's certificates and one more file. Raises ``RequestRefused``."""
     context = ssl.create_default_context()
     try:
         if ca:
@@ -192,12 +184,11 @@ def trusting(ca: str) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _trusted(ca: str, _: float) -> ssl.SSLContext:
-    """The same, kept: to read the system's certificates takes 20 ms."""
+    """Cache TLS contexts by file and modification time: loading certificates takes 20 ms."""
     return trusting(ca)
 
 
 def _stamp(ca: str) -> float:
-    """When a file was last written; 0 for none."""
     try:
         return os.stat(ca).st_mtime if ca else 0.0  # noqa: PTH116
     except OSError:
@@ -211,7 +202,6 @@ def _matches(entry: str, host: str, port: str) -> bool:
 
 
 async def _through(proxy: str, host: str, port: int) -> Stream:
-    """A connection through a proxy. Raises ``OSError``: the proxy cannot be reached, or refuses."""
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     loop = asyncio.get_running_loop()
     _, stream = await loop.create_connection(Stream, parts.hostname or "", parts.port or 3128)

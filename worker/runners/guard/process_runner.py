@@ -1,7 +1,4 @@
-"""A runner whose agent is a process: what to start, and what its end means.
-
-In the worker's loop, or in a thread.
-"""
+"""Base of all runners that start an agent process, in a thread or in the event loop."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReader:
-    """The reader of one run.
+    """The callbacks that turn the output of one run into events and a result.
 
     Attributes:
-        take_line: makes events of a line of its output; never blocks.
-        conclude: the result, once the agent has ended; may emit further events, and may block.
-        clear: removes what the run needs no more, however it ended; may block.
-        finished: says whether the agent has said and proven its end; then it is ended where it does not exit.
+        take_line: makes events from one line; must not block.
+        conclude: makes the result after the end; may emit events and block.
+        clear: removes temporary files, whatever the outcome; may block.
+        finished: True once the agent has proven its end, so that it may be killed if it hangs.
     """
 
     take_line: Callable[[bytes], Iterable[AgentEvent]]
@@ -45,7 +42,7 @@ class RunReader:
     finished: Callable[[], bool] = lambda: False
 
     def play(self, launch: Launch) -> Play:
-        """The run that starts with this launch."""
+        """Combine this reader with a launch."""
         return Play(
             launch=launch, take_line=self.take_line, conclude=self.conclude, clear=self.clear, finished=self.finished
         )
@@ -53,15 +50,15 @@ class RunReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play(RunReader):
-    """One run that is prepared: how it is read, and the launch that starts it."""
+    """A prepared run: the launch that starts the agent, and the callbacks that read its output."""
 
     launch: Launch
 
 
 class ProcessRunner:
-    """Base of runners with a process. A subclass says what a run is: ``prepare``."""
+    """Base class of runners that start a process; subclasses implement ``prepare``."""
 
-    #: Whether the empty lines of its agents' output count too.
+    #: True to pass empty lines of the agent's output to ``take_line``.
     blank_lines = False
 
     def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
@@ -73,37 +70,37 @@ class ProcessRunner:
         return self._given or load()
 
     def problem(self, option: str, settings: Settings) -> str:
-        """Say why no run of a model can ever pass, by its settings alone; empty when one may."""
+        """Return why the settings make every run of this model fail; empty if they do not."""
         return ""
 
     def missing(self, option: str, settings: Settings) -> str:
-        """Say why this machine cannot run it: its program is not there; empty when it is."""
+        """Return which program this machine lacks to run the model; empty if it is installed."""
         return ""
 
     def tried(self, option: str, settings: Settings) -> str:
-        """Say why its agent, whose program is there, cannot be run, by trying; empty when it can. Takes seconds."""
+        """Start the agent as a trial and return why it does not work; empty on success. Takes seconds."""
         return ""
 
     def certified(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the path of its agent's program, and the version that was certified; empty where there is none."""
+        """Return the path of the agent's program and its certified version; empty texts without them."""
         return "", ""
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the name under which the service of a model lists it; empty where it asks none."""
+        """Return the name of the model in its service's model list; empty if there is no list to check."""
         return ""
 
     def prepare(self, order: Order) -> Play | RunResult:
-        """Make a run ready, or return the result that says why not. May block."""
+        """Prepare a run, or return a result that explains why the run is impossible. May block."""
         raise NotImplementedError
 
     def read_back(self, order: Order) -> RunReader | RunResult:
-        """Return how a run that was prepared before is read, in the folder that it left. May block."""
+        """Return a reader for the recording of an earlier run in the order's folder. May block."""
         return self.prepare(order)
 
     def adopt(self, order: Order) -> RunResult | None:
-        """The result of a delivery that finished and that its worker could not commit; None without one.
+        """Return the result of a finished earlier delivery that its worker did not commit, or None.
 
-        Only a complete run counts, and one that ended with a question: anything else is to be run again. May block.
+        Accepts only complete runs and runs that ended with a question; any other run is repeated. May block.
         """
         found = recording.finished(order.directory)
         reading = self.read_back(order) if found else None
@@ -123,7 +120,6 @@ class ProcessRunner:
         return result
 
     def _taken_over(self, order: Order, conclude: Callable[[], RunResult | None]) -> RunResult | None:
-        """The result of a run that was read from its recording, where that is complete."""
         try:
             result = conclude()
         except (AnswerTooLong, OSError) as error:
@@ -135,7 +131,7 @@ class ProcessRunner:
         return result
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, in this thread. Every failure of it is a verdict."""
+        """Run the agent once in this thread; a failed agent becomes a verdict, not an exception."""
         held = contextlib.ExitStack()
         started = self._start(order, emit, stop, held)
         if isinstance(started, RunResult):
@@ -149,7 +145,7 @@ class ProcessRunner:
         return _concluded(play, begun, report, emit, held)
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """The same in the running loop, which reads the agent's pipes; what blocks before and after is in threads."""
+        """Run the agent once in the event loop; blocking steps run in threads."""
         loop = asyncio.get_running_loop()
 
         def emit_from_thread(event: AgentEvent) -> None:
@@ -170,7 +166,6 @@ class ProcessRunner:
     def _start(
         self, order: Order, emit: Emit, stop: Stop, held: contextlib.ExitStack
     ) -> tuple[Play, Begun | Ending] | RunResult:
-        """Prepare a run and start its agent; the result that says why that is not possible."""
         play = self.prepare(order)
         if isinstance(play, RunResult):
             return play
@@ -196,7 +191,6 @@ def _concluded(
 
 
 def _clear(play: Play, held: contextlib.ExitStack) -> None:
-    """Remove what a run needs no more that came to no end."""
     try:
         held.close()
     finally:

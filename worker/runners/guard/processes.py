@@ -1,4 +1,4 @@
-"""The worker's side of the guard: start agents, watch their output, end them. Used by many threads at once."""
+"""Start agents through the guard process and receive its reports. Thread-safe."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from worker.runners.guard.agent_process import AgentProcess, Exit
 
 log = structlog.get_logger(__name__)
 
-#: Where our packages lie, so that guard and agents find them however the worker was installed.
+#: Root of our packages, used as PYTHONPATH of guard and agents.
 SOURCE_ROOT = str(Path(__file__).resolve().parents[3])
-#: A Python that starts fast: no site packages, nothing imported from the working directory.
+#: Command that starts Python fast, without site packages.
 FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
 
 _SEND_SECONDS = 5
-#: A guard needs as long for processes that hang in the kernel.
+#: A guard waits this long for processes blocked in the kernel.
 _STOP_SECONDS = 12
 
 
 class Processes:
-    """The agents of this worker process, and the guard that holds them. A guard that died is replaced."""
+    """The agents of this worker process and their guard, which is replaced if it dies."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._guard: _Guard | None = None
 
     def start(self) -> int:
-        """Start the guard, if none runs, and return its process id."""
+        """Start the guard if none is running, and return its process id."""
         return self._running().pid
 
     def stop(self) -> None:
-        """End the guard and every agent; returns when they are gone."""
+        """Stop the guard and every agent, and wait until they are gone."""
         with self._lock:
             guard, self._guard = self._guard, None
         if guard is not None:
@@ -65,19 +65,18 @@ class Processes:
         recorded: Path | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> AgentProcess:
-        """Start an agent. One that cannot be started ends at once, with ``Exit.error``.
+        """Start an agent process. If that fails, the process ends at once with ``Exit.error``.
 
         Args:
             argv: the command.
-            mark: ``<turn>.<attempt>.<delivery>``; names the run and is found in all its processes.
-            env: its whole environment; only the mark is added.
-            cwd: where it runs.
-            stdin: what it reads, as a file: it may be long, and nobody has to feed it. None: what ``write`` gives it.
-            lease_ends: it is killed then, unless ``extend`` says otherwise.
-            open_files: how many files each of its processes may have open; 0: as many as the worker's.
-            recorded: the folder beside which its output is recorded (``recording.py``); None for not at all. One that
-                cannot be recorded runs all the same.
-            facts: noted in the recording with its end; JSON-ready.
+            mark: the process tag, ``<turn>.<attempt>.<delivery>``.
+            env: the complete environment; only the tag is added.
+            cwd: the working directory.
+            stdin: the complete standard input; None: input comes from ``AgentProcess.write``.
+            lease_ends: ``time.monotonic()`` at which the guard kills the agent, unless extended.
+            open_files: limit of open files per process; 0 keeps the worker's.
+            recorded: folder next to which the output is recorded, if possible.
+            facts: JSON-ready values stored at the end of the recording.
 
         Raises:
             OSError: the machine is short of descriptors, memory or processes.
@@ -95,16 +94,13 @@ class Processes:
             stderr, agent_stderr = _pipe(ours, theirs)
             guard = self._running()
             process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill, recording, feed)
-            ours.pop_all()  # now the process closes them
+            ours.pop_all()  # from here on the agent process closes them
             recorder = [recording.fd, stdout] if recording else []
             guard.spawn(process, request, [source, agent_stdout, agent_stderr, *recorder])
             return process
 
     def end(self, mark: str) -> None:
-        """End the agent of a run, if there is one, and return when it is gone; a guard that hangs is not waited for.
-
-        For a run whose runner is not there any more: it raised, and left its agent.
-        """
+        """Kill the agent of a run whose runner is gone, and wait up to ``_STOP_SECONDS`` for its end."""
         with self._lock:
             agent = self._guard.agent_of(mark) if self._guard else None
         if agent:
@@ -119,8 +115,6 @@ class Processes:
 
 
 class _Guard:
-    """One guard process as the worker sees it, from its start to its death."""
-
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.gone = False
@@ -157,12 +151,11 @@ class _Guard:
             process.ended(Exit(error=error))
 
     def agent_of(self, mark: str) -> AgentProcess | None:
-        """The agent of a run; None when none of its processes is left."""
         with self._lock:
             return self._agents.get(mark)
 
     def send(self, request: dict[str, Any], fds: Sequence[int] = ()) -> str:
-        """Send one packet; returns why it could not be sent, or an empty text."""
+        """Send one packet; return an error text, empty on success."""
         packet = json.dumps(request).encode()
         try:
             try:
@@ -173,9 +166,9 @@ class _Guard:
                 writable.poll(_SEND_SECONDS * 1000)
                 self._send(packet, fds)
         except BlockingIOError:
-            self.kill()  # a guard that takes no orders holds nobody to a lease: it is replaced
+            self.kill()  # a guard that reads no orders cannot enforce leases: replace it
         except (BrokenPipeError, ConnectionResetError):
-            return ""  # it died: the listener tells every agent's owner
+            return ""  # the guard died; the listener reports that to every agent's owner
         except OSError as error:
             return f"the guard cannot be reached: {error}"
         return ""
@@ -225,7 +218,7 @@ class _Guard:
         if orphans:
             log.error("guard.died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
         for process in orphans:
-            # The agent had ended, or died with its guard (PR_SET_PDEATHSIG); what it started did not.
+            # The agent itself ended, or died with its guard (PR_SET_PDEATHSIG); its children may live.
             left = marks.sweep(process.mark)
             process.ended(replace(process.known_end or Exit(cause="guard died"), left=left))
 
@@ -237,7 +230,7 @@ class _Guard:
 
 
 def recording_beside(folder: Path, head: bytes = b"") -> RunRecording | None:
-    """Begin a recording; None, and logged, where it cannot be made."""
+    """Start a recording next to a folder; log the error and return None if that fails."""
     try:
         return RunRecording(folder, head)
     except OSError as error:
@@ -270,5 +263,5 @@ def _file_of(content: bytes) -> int:
 
 @functools.cache
 def shared() -> Processes:
-    """The processes of this worker; every runner uses the same guard."""
+    """Return the process table of this worker, shared by all runners."""
     return Processes()

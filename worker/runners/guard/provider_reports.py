@@ -1,6 +1,6 @@
-"""What each provider reports about the end of a model call: its words, and the readers of its events and answers.
+"""Parse how each provider reports the end, the errors and the tokens of a model call.
 
-Of an event stream only the events that may tell an end are parsed.
+Only events of a stream that may report an end are parsed.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from worker.runners.pricing import TOKENS
 from worker.runners.service_errors import END_WORDS, TOO_LONG, is_spent, status_of, wait_of
 from worker.runners.witnessed import Api, CallEnd, word_of
 
-#: So much of an error's message is looked at, in characters.
+#: Characters of an error message that are searched.
 _MOST_SAID = 1000
-#: Between two events, where lines end with a line feed alone.
+#: Separator between two events, if lines end with a line feed alone.
 BLANK = b"\n\n"
 _GEMINI = re.compile(r"/models/([^/:]+):(?:stream)?[gG]enerateContent$")
 _WORDS: Mapping[str, Mapping[str, CallEnd]] = {
     form: {word: CallEnd(end) for end, words in ends.items() for word in words} for form, ends in END_WORDS.items()
 }
-#: Items of a Responses answer that its asker is to carry out; others are the provider's own tools.
+#: Responses API items that the client must execute; other tools run at the provider.
 _ASKED = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
 )
 
-#: Fields of a ``Call``, as one event or a whole answer reports them.
+#: Fields of a ``Call`` reported by one event or response.
 Facts = dict[str, Any]
 
 
 def api_of(path: str) -> Api | None:
-    """The form of a model call, by its path; None for another request, such as counting tokens."""
+    """Return the API of a model call by its path; None for other requests, such as counting tokens."""
     if path.endswith("/messages"):
         return "messages"
     if path.endswith(("/responses", "/responses/compact")):
@@ -43,7 +43,7 @@ def api_of(path: str) -> Api | None:
 
 
 def model_in(path: str) -> str:
-    """Return the model that a path names; empty where the body names it."""
+    """Return the model named in a path; empty if the body names the model."""
     named = _GEMINI.search(path)
     return named[1] if named else ""
 
@@ -54,7 +54,7 @@ def _end(form: str, said: object) -> Facts:
 
 
 def _error(found: object) -> Facts:
-    """An error of any of them: its kind, never its message; but many say by that alone what is wrong."""
+    """Classify an error by type, code and message; the message is not kept."""
     facts: Mapping[str, Any] = found if isinstance(found, dict) else {"message": found}
     kinds = [word_of(facts.get(name)) for name in ("type", "code", "status")]
     said = f"{kinds} {facts.get('message')}"[:_MOST_SAID]
@@ -64,7 +64,7 @@ def _error(found: object) -> Facts:
 
 
 def _counts(usage: object, *names: str) -> Facts:
-    """Return the ``TOKENS`` of a provider's usage. ``names``: its words for each; ``+`` adds, ``.`` leads into one."""
+    """Read the ``TOKENS`` from a provider's usage; in ``names``, ``+`` adds fields and ``.`` enters an object."""
     found = (sum(max(0, _number(usage, name)) for name in words.split("+")) for words in names)
     return {name: amount for name, amount in zip(TOKENS, found, strict=False) if amount}
 
@@ -150,9 +150,9 @@ def _of_gemini(said: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class ProviderForm:
-    """How one API tells an end: the reader of an event, and texts in the events that may tell something.
+    """The event format of one API: a parser, and byte patterns of events worth parsing.
 
-    Of events with ``last`` only the last one counts: many services send the tokens so far with each piece.
+    Only the last event that contains ``last`` counts, because many services repeat the tokens so far in each event.
     """
 
     read: Callable[[Facts], Facts]
@@ -160,7 +160,7 @@ class ProviderForm:
     last: bytes = b""
 
     def events(self, lines: bytes) -> list[bytes]:
-        """The events in some lines that are worth reading: to look for a text is much cheaper than to parse."""
+        """Return the events that contain a pattern; searching is much cheaper than parsing."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)
@@ -172,14 +172,13 @@ class ProviderForm:
         return [lines[start : found[start]] for start in sorted(found)]
 
     def last_event(self, lines: bytes) -> bytes:
-        """The last event in some lines that holds ``last``; empty for none."""
+        """Return the last event that contains ``last``; empty for none."""
         if not self.last or (at := lines.rfind(self.last)) < 0:
             return b""
         return lines[lines.rfind(BLANK, 0, at) + 1 :].lstrip(b"\n").partition(BLANK)[0]
 
 
 def _spaced(*words: str) -> tuple[bytes, ...]:
-    """The same with and without a space behind each colon."""
     return tuple(form.encode() for word in words for form in (word, word.replace(":", ": ")))
 
 

@@ -1,4 +1,4 @@
-"""The seccomp filter of a sandbox: the system calls that an agent may make, as a program in classic BPF."""
+"""Compile the sandbox's seccomp filter: the system calls an agent may make, as a classic BPF program."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import struct
 from pathlib import Path
 
 _TABLE = Path(__file__).with_name("syscalls.txt")
-#: Machine -> column of the table, and the kernel's number of that architecture (linux/audit.h).
+#: Machine -> column of the table, and its kernel number (linux/audit.h).
 _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
 
-_Step = tuple[int, int, int, int]  # operation, steps to skip where it holds, where it does not, value
-# Operations (linux/bpf_common.h); a load names an offset in ``struct seccomp_data``, little-endian.
+_Step = tuple[int, int, int, int]  # operation, skip if true, skip if false, value
+# Operations (linux/bpf_common.h). A load names an offset in ``struct seccomp_data``, little-endian.
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _ALLOW: _Step = (_RETURN, 0, 0, 0x7FFF0000)
 _REFUSE: _Step = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
 _UNKNOWN: _Step = (_RETURN, 0, 0, 0x00050000 | errno.ENOSYS)
-#: How the table compares an argument -> the operation, and whether it has to hold.
+#: Comparison sign in the table -> operation, and whether the operation must be true.
 _SIGNS = {"=": (_EQUAL, True), "!": (_EQUAL, False), "~": (_ANY_BIT, False)}
 
 
 def compile_filter(machine: str) -> bytes:
-    """Return the program for one kind of machine, as ``platform.machine`` names it; empty where its calls are unknown.
+    """Compile the filter for a machine named as in ``platform.machine``; empty for unknown machines.
 
-    An unknown call, and any call in the manner of another architecture (i386, x32), fails with ENOSYS: the C library
-    then does without, as for clone3.
+    Unknown calls, and calls of another architecture, fail with ENOSYS, for which the C library has fallbacks.
     """
     if machine not in _MACHINES:
         return b""
@@ -68,7 +67,7 @@ def _ranges(numbers: list[int]) -> list[list[int]]:
 
 
 def filter_path() -> str:
-    """Return a path from which this machine's program is read while this process lives; empty where there is none."""
+    """Return a path to this machine's compiled filter, valid while this process lives; empty if there is none."""
     return _path_of(os.getpid())
 
 

@@ -1,6 +1,6 @@
-"""Watching one agent process from its start to the end: time limits, stop requests, the lease, the size of its output.
+"""Enforce time limits, stop requests, the lease and output limits on one agent process.
 
-Knows nothing of what the agent says: whole lines go to a callback. Used by every runner that starts a process.
+Passes whole lines of output to a callback, without interpreting them.
 """
 
 from __future__ import annotations
@@ -20,57 +20,58 @@ from worker.runners.guard.guard import DOUBT_SECONDS
 from worker.runners.pricing import Tokens
 from worker.runners.witnessed import ObservedCalls, explained
 
-#: How often ``stop`` is looked at, in seconds.
+#: Interval between checks, in seconds.
 PATIENCE = 0.1
-#: Longest line and longest output in bytes.
+#: Largest line and largest output, in bytes.
 MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
-#: An agent that has said and proven its end, and is silent so long, in seconds, is ended: it hangs.
+#: Seconds of silence after which a finished agent is killed.
 _TO_EXIT = 5.0
-#: Why we end an agent that has finished, and one whose model calls go on failing; this many in a row may fail.
+#: Causes of ending an agent, and failed model calls in a row that are allowed.
 FINISHED, FAILING, MOST_FAILURES = "finished", "its model calls fail, one after the other", 20
-#: How often its model calls are looked at, in seconds.
+#: Interval between checks of the model calls, in seconds.
 _CALLS_SECONDS = 2.0
-#: Exit codes of a process that a SIGKILL ended, itself or in a box.
+#: Exit codes after a SIGKILL, without and with a sandbox.
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-#: A guard that has not ended an agent so long after it should have is itself ended.
+#: Seconds after which a guard that has not killed its agent is killed.
 _GUARD_PATIENCE = 12.0
 
 
 class RunLimits(Protocol):
-    """The time that a process may run and be silent; an ``Order`` says it for an agent."""
+    """Time limits of a process; an ``Order`` has them for its agent."""
 
     @property
     def deadline(self) -> float:
-        """When it must be over, by ``time.monotonic()``."""
+        """Latest end, by ``time.monotonic()``."""
         ...
 
     @property
     def idle_seconds(self) -> float:
-        """Longest silence."""
+        """Longest time without output."""
         ...
 
     @property
     def kill_grace_seconds(self) -> float:
-        """Time between SIGTERM and SIGKILL."""
+        """Seconds between SIGTERM and SIGKILL."""
         ...
 
 
 class LimitReached(Exception):
-    """The agent went over a limit; raised by the line callback too. The message says which."""
+    """The agent exceeded a limit, named in the message; line callbacks may raise this error too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of a run.
+    """How a run ended.
 
     Attributes:
-        exit: what the guard reported.
-        cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``, ``finished``: it had ended its work,
-            not its process; empty when it ended by itself.
-        detail: the limit that was reached. bytes: size of its output, up to then.
-        stderr: the last 4 kB of standard error. box: what it ran in; None when it was never started.
-        witnessed: its model calls, as its door saw them; None where it had no door.
+        exit: the guard's report.
+        cause: why the worker ended it: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the work was
+            done, but the process did not exit); empty if it exited itself.
+        detail: the exceeded limit.
+        stderr: the last 4 kB of standard error.
+        box: the isolation; None if never started.
+        witnessed: the model calls; None without a model proxy.
     """
 
     exit: Exit
@@ -83,12 +84,12 @@ class Ending:
 
     @property
     def counted(self) -> dict[str, Tokens]:
-        """Return the tokens of each model that its model proxy counted."""
+        """Return the tokens per model that the model proxy counted."""
         return self.witnessed.counted if self.witnessed else {}
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """The facts, JSON-ready."""
+        """Return the facts about the end, JSON-ready."""
         code = self.exit.code
         facts = {
             "exit_code": code,
@@ -107,23 +108,23 @@ class Ending:
 
     @property
     def finished(self) -> bool:
-        """Return whether it had finished when we ended it: its exit code is ours."""
+        """Return whether the agent had finished its work when the worker killed it."""
         return self.cause == FINISHED
 
     @property
     def _killed_by_others(self) -> bool:
-        """Return whether a SIGKILL ended it that neither its worker nor its guard sent; a box ends as a shell would."""
+        """Return whether somebody other than worker and guard sent SIGKILL; a sandbox exits with 137."""
         boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
         return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
     @property
     def network(self) -> str:
-        """Return what of the network was in the box; empty without one."""
+        """Return the sandbox's network, ``cut`` or ``shared``; empty without a sandbox."""
         return ("cut" if self.box.cut else "shared") if self.box and self.box.kind != "none" else ""
 
 
 class Supervision:
-    """One agent under watch. ``run`` returns when no process of it is left; ``watched`` does the same in a loop."""
+    """Watches one agent: ``run`` blocks a thread until its end, ``watched`` awaits the end in a loop."""
 
     def __init__(
         self,
@@ -134,13 +135,10 @@ class Supervision:
         footprint: Footprint | None = None,
     ) -> None:
         self.process = process
-        #: Set by ``on_line`` where its owner has heard all it waits for: it is watched no more, and may live on.
+        #: Set by ``on_line`` to stop watching; the agent may keep running.
         self.settled = False
-        #: Whether ``on_line`` hears of empty lines too.
         self.blank_lines = False
-        #: Whether it has said and proven its end, so that only its exit is missing.
         self.finished: Callable[[], bool] = lambda: False
-        #: How many of its last model calls ended badly, one after the other. May block.
         self.failures: Callable[[], int] = lambda: 0
         self._looked = 0.0
         self._footprint = footprint or Footprint(Bounds())
@@ -158,11 +156,11 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> Ending:
-        """Watch it to the end, in this thread. Raises as ``watch``."""
+        """Watch the agent to its end in this thread. Exceptions of the line callback are raised."""
         return self.ending(self.watch())
 
     def watch(self) -> Exit:
-        """As ``watched``, in this thread. What ``on_line`` raises ends the agent, and goes on to the caller."""
+        """Watch the agent to its end in this thread; an exception of ``on_line`` kills the agent and is raised."""
         try:
             return self._watch()
         except BaseException:
@@ -173,10 +171,10 @@ class Supervision:
             raise
 
     def ending(self, ended: Exit) -> Ending:
-        """The result of the watch. Looks at its folders: that may block.
+        """Combine the guard's report with the observed cause and output. Measures folders, so it may block.
 
-        An agent that had ended well before our order to end it arrived has finished: a worker that was frozen meanwhile
-        finds its lease over before it hears of that. Whether the turn is still this worker's, only the store knows.
+        Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
+        learns of the end, and only the store knows whether it still holds the turn.
         """
         if ended.code == 0 and not ended.cause and not self._forgot:
             self._cause = ""
@@ -194,7 +192,7 @@ class Supervision:
             piece = self.process.read(PATIENCE)
             if piece:
                 self.hear(piece)
-            elif ended is not None:  # all its processes are gone, so nothing more can come
+            elif ended is not None:  # all processes are gone: no more output can come
                 self.hear_rest()
                 return ended
             elif piece is None:
@@ -203,14 +201,14 @@ class Supervision:
             self.weigh(self.exceeded())
 
     def hear(self, piece: bytes) -> None:
-        """Take a piece of its output. Raises what ``on_line`` raises, but ``LimitReached``."""
-        if self._cause and self._cause != "fenced":  # that ends it at once: what comes was said before
+        """Process a piece of output. Exceptions of ``on_line`` are raised, except ``LimitReached``."""
+        if self._cause and self._cause != "fenced":  # a fenced agent dies at once, so its output is older
             self._forgot = True
-            return  # it is being stopped: read on, so that it is not held up, and forget
+            return  # read on so that the agent does not block, but discard
         self._bytes += len(piece)
         self._rest += piece
         if b"\n" in piece:
-            # Only at b"\n": other separators of str.splitlines may stand inside a JSON string.
+            # Split only at b"\n": str.splitlines also splits at characters that JSON strings may contain.
             *lines, rest = bytes(self._rest).split(b"\n")
             self._rest = bytearray(rest)
             self._hand_on(lines)
@@ -218,20 +216,20 @@ class Supervision:
             self._limit(f"a line of more than {MAX_LINE} bytes")
         elif self._bytes > MAX_OUTPUT:
             self._limit(f"more than {MAX_OUTPUT} bytes of output")
-        self._heard = time.monotonic()  # only now: the time that handing on took is not the agent's silence
+        self._heard = time.monotonic()  # time spent in callbacks is not silence
 
     @property
     def heard(self) -> int:
-        """Return how much it has said, in bytes."""
+        """Return the size of the output so far, in bytes."""
         return self._bytes
 
     @property
     def at_line_end(self) -> bool:
-        """Return whether its last line has come whole, and nothing ends it."""
+        """Return whether the last line is complete and nothing is ending the agent."""
         return not self._rest and not self._cause
 
     def hear_rest(self) -> None:
-        """Nothing more comes: take the last line, which may lack its end. Raises as ``hear``."""
+        """Process the last line, which may lack a newline. Exceptions are as in ``hear``."""
         if self._rest:
             self._hand_on([bytes(self._rest)])
 
@@ -244,7 +242,7 @@ class Supervision:
             self._limit(str(limit))
 
     def exceeded(self) -> str:
-        """The bound that it is over by now, or empty. May block; looks at most every half second."""
+        """Return the limit that the agent exceeds, or an empty text. May block; measures at most every half second."""
         if (now := time.monotonic()) - self._looked >= _CALLS_SECONDS:
             self._looked = now
             if self.failures() > MOST_FAILURES:
@@ -252,7 +250,7 @@ class Supervision:
         return self._footprint.exceeded(self.process.pid)
 
     def weigh(self, exceeded: str) -> None:
-        """End it when it is over a bound; ``exceeded`` says which, empty for none."""
+        """Kill the agent if ``exceeded`` names a limit."""
         if exceeded and not self._cause:
             self._limit(exceeded)
 
@@ -261,9 +259,9 @@ class Supervision:
         self.end("limit", grace=0)
 
     def check(self) -> None:
-        """Look at stop requests, times and the lease. To be called every ``PATIENCE``; never blocks for long."""
+        """Check stop requests, times and the lease. Call every ``PATIENCE`` seconds; never blocks for long."""
         now, reason = time.monotonic(), self._reason()
-        if self._doubts or now - self._checked > 10 * PATIENCE:  # it was suspended, or we were frozen
+        if self._doubts or now - self._checked > 10 * PATIENCE:  # the agent was suspended, or the worker was frozen
             self._heard += now - self._checked
         self._checked = now
         if reason == "fenced" and self._cause != "fenced":
@@ -285,12 +283,12 @@ class Supervision:
         self._check_guard()
 
     def _reason(self) -> str:
-        """Return why it must stop. Waits rounds, not seconds, for the store's word: a freeze takes none of them."""
+        """Return the stop reason; while the lease is in doubt, count rounds so that a frozen worker is not fenced."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
 
     def end(self, cause: str, grace: float | None = None) -> None:
-        """End it for a cause; the first one counts."""
+        """Terminate the agent for a cause; the first cause counts."""
         grace = self._limits.kill_grace_seconds if grace is None else grace
         self._cause = self._cause or cause
         self._give_up = time.monotonic() + grace + _GUARD_PATIENCE
@@ -303,9 +301,9 @@ class Supervision:
 
 
 def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:
-    """The verdict over an agent that was ended or never started; None when it ended by itself, or had finished.
+    """Return the verdict for an agent that was ended or never started; None if it exited or finished.
 
-    Where its model calls had failed, the provider's reason is the verdict's.
+    If model calls failed, the verdict has the provider's reason.
     """
     if ending.finished:
         return None
@@ -325,7 +323,7 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     if why:
         completion = Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
         return explained(completion, ending.witnessed)
-    # The end of a lease or of a guard is the worker's fault, not the agent's: it uses up no attempt.
+    # An ended lease or a dead guard is the worker's fault, so no attempt is used up.
     cause = ending.cause or (ending.exit.cause if ending.exit.cause in {"lease ended", "guard died"} else "")
     if cause:
         completion = Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)

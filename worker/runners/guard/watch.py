@@ -1,7 +1,7 @@
-"""Watching agents in the event loop: a run that waits for its agent costs no thread.
+"""Watch agents in the event loop, without a thread per run.
 
-The loop reads the agents' pipes. A round every ``PATIENCE`` looks at all of them: stop requests, times, leases.
-What may block has two threads of the process: one sends orders to the guard, one weighs what the agents use.
+The loop reads the agents' output and checks all agents every ``PATIENCE`` seconds. Two threads per process do the
+blocking work: sending orders to the guard, and measuring resource usage.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from worker.runners.guard.supervision import PATIENCE, Supervision
 
 
 async def watched(supervision: Supervision) -> Exit | None:
-    """Watch an agent in the running loop until it has ended. Raises as ``Supervision.run``; a cancel ends it too.
+    """Watch an agent in the running loop until it ends; return None if ``Supervision.settled`` is set first.
 
-    None once ``Supervision.settled`` is set: then it lives, and its outputs are the caller's to read.
-
-    ``Supervision.ending`` is still to be called, in a thread.
+    Exceptions of the line callback, and a cancellation, kill the agent and are raised. Call ``Supervision.ending``
+    afterwards, in a thread.
     """
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _Watch(supervision, loop.create_future()), _rounds.get(loop) or _Rounds(loop)
@@ -39,8 +38,6 @@ async def watched(supervision: Supervision) -> Exit | None:
 
 
 class _Watch:
-    """One agent, from its start to the report of its end."""
-
     def __init__(self, supervision: Supervision, done: asyncio.Future[Exit | None]) -> None:
         self.supervision = supervision
         self.done = done
@@ -48,7 +45,7 @@ class _Watch:
 
     def hear(self, piece: bytes) -> None:
         if self._fault:
-            return  # it is being ended: read on, and forget
+            return  # the agent is being killed: discard the output
         try:
             self.supervision.hear(piece)
         except Exception as fault:
@@ -57,9 +54,8 @@ class _Watch:
             self.done.set_result(None)
 
     def ended(self) -> None:
-        """All its processes are gone: what is in the pipe is all there is."""
         if self.done.done():
-            return  # nobody waits for it any more
+            return  # the caller has stopped waiting
         while piece := self.supervision.process.read(0):
             self.hear(piece)
         if not self._fault:
@@ -78,8 +74,6 @@ class _Watch:
 
 
 class _Rounds:
-    """Looks at all watched agents of a loop, as long as there are any."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.watches: set[_Watch] = set()
@@ -101,7 +95,6 @@ class _Rounds:
             self._weighing = self._loop.run_in_executor(_scales(), self._weigh, tuple(self.watches))
 
     def _weigh(self, watches: tuple[_Watch, ...]) -> None:
-        """Report agents that are over a bound to their watches. In a thread."""
         for watch in watches:
             if not watch.done.done() and (exceeded := watch.supervision.exceeded()):
                 with contextlib.suppress(RuntimeError):  # the loop was closed

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible HTTP server as an agent."""
+"""An agent that asks an OpenAI-compatible service over HTTP."""

@@ -1,11 +1,8 @@
-"""Asks an OpenAI-compatible service once: in a separate process that can be stopped at any moment.
+"""Ask an OpenAI-compatible service once, in a process that can be killed at any moment.
 
-Run by ``openai_http`` as ``python -m worker.runners.http.agent``. The request comes as JSON on standard input, with
-the key, so that neither the command line nor the environment shows it. Tells the same events as the scripted agent.
-Standard library only, so that it starts fast.
-
-The answer is whole only with ``finish_reason`` stop *and* ``[DONE]``, or with the event ``response.completed`` and its
-status: a connection that ends proves nothing.
+Run as ``python -m worker.runners.http.agent``. The request arrives as JSON on standard input, which hides the key.
+Standard library only, to start fast. An answer is complete only with ``finish_reason`` stop *and* ``[DONE]``, or with
+``response.completed``: a closed connection proves nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +32,14 @@ from worker.runners.service_errors import (
 _MAX_ERROR = 16_384
 _ENDS = {word.lower(): end for end, words in END_WORDS["chat"].items() for word in words}
 _FINISH = "the answer ended with finish_reason"
-#: Longest line in bytes; a service may send its whole answer as one.
+#: Longest line in bytes; a service may send its whole answer in one line.
 _LONGEST_LINE = 16 << 20
-#: Fields of an event stream besides its data.
+#: Field names of an event stream.
 _FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 
 
 def main() -> None:
-    """Ask, and report what comes."""
+    """Send the request and print the events of the answer."""
     asked = json.load(sys.stdin)
     timeouts = Timeouts(asked["timeouts"])
     try:
@@ -59,7 +56,7 @@ def main() -> None:
 
 
 class Timeouts:
-    """How long the service may take for the ``first`` event of its answer, and for each ``next``, in seconds."""
+    """Time limits for the ``first`` and each ``next`` event of the answer, in seconds."""
 
     def __init__(self, timeouts: dict[str, float]) -> None:
         self.seconds, self._next = timeouts.get("first", 0.0), timeouts.get("next", 0.0)
@@ -67,11 +64,11 @@ class Timeouts:
         self.connection: socket.socket | None = None
 
     def heard(self) -> None:
-        """An event has come."""
+        """Start the time limit for the next event."""
         self.seconds, self._due = self._next, time.monotonic() + self._next
 
     def wait(self) -> None:
-        """From now on a read fails with ``TimeoutError`` when the time for the next event is over."""
+        """Set the socket's timeout to the time left for the next event."""
         if self.connection:
             self.connection.settimeout(max(0.001, self._due - time.monotonic()) if self.seconds else None)
 
@@ -98,7 +95,6 @@ def _post(asked: dict[str, Any], timeouts: Timeouts) -> http.client.HTTPResponse
 
 
 def _as_input(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as the Responses API takes it: only parts have other names."""
     if isinstance(message["content"], str):
         return message
     parts = [
@@ -111,7 +107,6 @@ def _as_input(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _relay_response(events: Iterator[bytes]) -> None:
-    """Tell the answer of the Responses API, as ``_relay`` does that of chat completions."""
     refusal: list[str] = []
     skipped = False
     for data in events:
@@ -130,7 +125,7 @@ def _relay_response(events: Iterator[bytes]) -> None:
                 return
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if data != b"[DONE]":
-                skipped = True  # it may have been a piece of the answer
+                skipped = True  # the lost event may have been a piece of the answer
                 _emit({"event": "skipped"})
     _unfinished("the connection ended before the answer")
 
@@ -147,7 +142,7 @@ def _ended(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> No
 
 
 def _relay(events: Iterator[bytes]) -> None:
-    """Tell the answer; that it is whole only when nothing else can be: no line of it was unreadable."""
+    """Print the events of a chat completion; report a result only if every line was readable."""
     reasons: set[str] = set()
     refusal: list[str] = []
     skipped = False
@@ -165,19 +160,18 @@ def _relay(events: Iterator[bytes]) -> None:
         try:
             reasons |= _hear(json.loads(data), refusal)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            skipped = True  # it may have been a piece of the answer
+            skipped = True  # the lost line may have been a piece of the answer
             _emit({"event": "skipped"})
     _unfinished(f"the connection ended before [DONE]; {_FINISH} {', '.join(sorted(reasons)) or 'missing'}")
 
 
 def _unfinished(text: str) -> None:
-    """Say why the answer is not whole, for watchers and as the run's evidence."""
     _emit({"event": "note", "text": text})
     _emit({"event": "evidence", "facts": {"ended": text}})
 
 
 def _events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
-    """The data of each event, at once where one line is all of it. A line of something else comes as it is."""
+    """Yield the data of each event as soon as it is complete; other lines are passed through."""
     pending: list[bytes] = []
     first = True
     while line := _line(response, timeouts):
@@ -213,11 +207,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
-    """Pass one chunk on; returns its finish_reason, if it has one. What the model says to refuse goes to ``refusal``.
-
-    Raises:
-        LookupError, TypeError, AttributeError: it is not a chunk; it may have been a piece of the answer.
-    """
+    """Print one chunk's events and return its finish_reason; refusals are added to ``refusal``."""
     if error := chunk.get("error"):
         _failed(error)
     _count(chunk.get("usage"), "prompt_tokens", "completion_tokens")
@@ -245,11 +235,7 @@ def _count(usage: object, of_input: str, of_output: str) -> None:
 
 
 def _text(content: object) -> str:
-    """The text of a piece: a string, or the ``text`` parts of a list (others are the model's thoughts).
-
-    Raises:
-        TypeError: it is neither.
-    """
+    """Return the text of a string or of ``text`` parts, without the model's reasoning."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part["type"] == "text")
     if content is None or isinstance(content, str):
@@ -258,7 +244,7 @@ def _text(content: object) -> str:
 
 
 def _fail(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
-    """Report an error by its HTTP status, 0 where no answer came, and by what the service ``said``."""
+    """Report an error by HTTP status (0 without a response) and the service's words, and exit."""
     status, text = status_of(said, http_status), f"{what}: {plain_words(said)}"
     if 400 <= status < 500 and FILTERED.search(said):
         _emit({"event": "refusal", "text": text, "filtered": True})

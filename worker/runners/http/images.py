@@ -1,7 +1,7 @@
-"""The images that messages name, as parts of the request to an OpenAI-compatible service.
+"""Attach the images named in messages to a request for an OpenAI-compatible service.
 
-A message names a file of the session's ``input/`` (``contract/turn.py``); only there is it looked for. So the
-service sees an image with every later message too, and what is kept of a conversation holds no image twice.
+Messages name files in the session's ``input/`` folder (``contract/turn.py``), so the stored conversation holds no image
+data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.files.safe_io import opened, read
 
 
 def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """The messages; the user's with the images they name behind the text, the newest ``MAX_IMAGES`` in all."""
+    """Attach to each user message the images it names, at most ``MAX_IMAGES`` in all, newest first."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = images_named(message.get("content", "")) if message.get("role") == "user" else []
@@ -28,7 +28,6 @@ def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[
 
 
 def _urls(names: list[str], workdir: Path) -> list[str]:
-    """The images as addresses; one that is gone is left out: the message still names it."""
     urls: list[str] = []
     for name in names:
         try:

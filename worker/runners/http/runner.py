@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible service as an agent (vLLM, Ollama, LiteLLM, OpenAI)."""
+"""The runner for OpenAI-compatible services (vLLM, Ollama, LiteLLM, OpenAI)."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from worker.runners.witnessed import weigh
 
 Message = dict[str, str]
 
-#: Represents the feedback that the agent answered when it broke off: many services want two speakers in turn.
+#: Stands for the feedback that came before the interrupted answer; many services require alternating speakers.
 _AGAIN = {"de": "Bitte korrigiere deine Antwort.", "en": "Please correct your answer."}
-#: A kept conversation: the ending of its file, and the most bytes of it.
+#: Suffix and largest size of a stored conversation.
 _ENDING, _MAX_KEPT = ".json", 64 * 2**20
 
 
 class OpenAiHttpRunner(ProcessRunner):
-    """Asks ``HELIX_OPENAI_URL`` once. The service's model is after ``:``, such as ``openai_http:qwen3``."""
+    """Asks the service at ``HELIX_OPENAI_URL`` once; ``openai_http:qwen3`` asks its model qwen3."""
 
     name = "openai_http"
-    #: It has no tools: what it is to know must be in its prompt.
+    #: Without tools, the prompt must hold all the agent needs to know.
     reads_files = False
 
     def problem(self, option: str, settings: Settings) -> str:
-        """Return why no turn of a model with this option can ever pass; empty when it may."""
+        """Return why the settings make every turn of this model fail; empty if they do not."""
         if not settings.openai_url:
             return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
         return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the service's model."""
+        """Return the service's name of the model."""
         return option
 
     def prepare(self, order: Order) -> Play | RunResult:
-        """Make the request; a missing address or model is a configuration error."""
+        """Build the request; a missing address or model is a configuration error."""
         settings = self._settings.of_model(order.model)
         if problem := self.problem(order.option, settings):
             return config_error(problem)
@@ -79,7 +79,7 @@ class OpenAiHttpRunner(ProcessRunner):
         def conclude(ending: Ending, _emit: Emit) -> RunResult:
             evidence = {**ending.evidence, **transcript.evidence}
             completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
-            if completion.verdict is Verdict.COMPLETE:  # of other ends it reads the provider's word itself
+            if completion.verdict is Verdict.COMPLETE:  # other ends already have the provider's words
                 completion = weigh(completion, ending.witnessed)
             session = ""
             if completion.verdict is Verdict.COMPLETE:
@@ -94,13 +94,13 @@ class OpenAiHttpRunner(ProcessRunner):
 def _outbound(settings: Settings, model: str) -> Outbound:
     ours = {b"authorization": f"Bearer {settings.openai_api_key}"} if settings.openai_api_key else {}
     paths = frozenset({"/responses" if settings.api == "responses" else "/chat/completions"})
-    # It sends nothing but what the installation says.
+    # Our agent sends only what the installation configures, so all content is allowed.
     upstream = Upstream(url=settings.openai_url, paths=paths, ours=ours, models=(model,), allows=("*",))
     return Outbound(upstream=upstream)
 
 
 def conversation(order: Order) -> list[Message]:
-    """Return what the service is sent: the conversation, and with feedback also the answer it is about."""
+    """Return the messages to send: the conversation, and with feedback also the criticized answer."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})
@@ -115,7 +115,6 @@ def conversation(order: Order) -> list[Message]:
 
 
 def _rules(order: Order) -> list[Message]:
-    """The session's CLAUDE.md as the first message, when there is one."""
     rules = instructions_of(order)
     return [{"role": "system", "content": rules}] if rules else []
 

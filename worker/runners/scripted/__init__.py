@@ -1,1 +1,1 @@
-"""An agent that plays a script: for demos, tests and load."""
+"""An agent that plays a script, for demos, tests and load."""

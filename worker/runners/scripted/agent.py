@@ -1,4 +1,4 @@
-"""The scripted agent: a real process that plays the steps it reads."""
+"""The scripted agent's process, which plays the steps on its standard input."""
 
 from __future__ import annotations
 
@@ -13,33 +13,30 @@ from worker.runners.scripted.script_player import Player, Witness
 
 
 class ProcessPlayer(Player):
-    """Plays also the steps that need a separate process."""
+    """A player with the steps that need a process."""
 
     worker_pid = 0
 
     def die(self) -> None:
-        """End at once, as a program that crashes."""
+        """Crash with SIGABRT."""
         os.kill(os.getpid(), signal.SIGABRT)
 
     def hang(self) -> NoReturn:
-        """Live on in silence."""
+        """Run on without output."""
         while True:
             signal.pause()
 
     def ignore_sigterm(self) -> None:
-        """From now on only SIGKILL ends it."""
+        """Ignore SIGTERM, so that only SIGKILL ends the process."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def kill_parent(self) -> NoReturn:
-        """Kill the worker that runs this agent: a poisoned turn."""
+        """Kill the worker, to simulate a turn that kills its workers."""
         os.kill(self.worker_pid, signal.SIGKILL)
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Leave a child behind, in its own session, holding our output; ``scrub`` wipes its environment.
-
-        Goes on when the child runs its own program: its end of the pipe closes there.
-        """
+        """Leave a child behind in its own session that holds our output; ``scrub`` clears its environment."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:
@@ -57,7 +54,7 @@ class ProcessPlayer(Player):
         os._exit(0)
 
     def pour(self, piece: str, kind: str) -> None:
-        """One piece of a flood, also as what is not JSON."""
+        """Write one piece of a flood, which need not be JSON."""
         if kind == "text":
             super().pour(piece, kind)
         else:
@@ -74,10 +71,10 @@ def _emit(event: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Play the order on standard input."""
+    """Play the order on standard input and return the exit code."""
     order = json.loads(sys.stdin.buffer.read())
     witness = Witness(order["witness"], order["turn"], order["attempt"], order["delivery"])
-    # SIGTERM ends it the ordinary way, so that the witness learns when it ended.
+    # Exit normally on SIGTERM, so that the log records the end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     witness.record("start")
     player = ProcessPlayer(_emit, Path(order["directory"]), order["mark"], order["prompt"])

@@ -1,4 +1,4 @@
-"""The scripted runner: a real agent process that plays a script."""
+"""The runner of the scripted agent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.scripted.script import ScriptError, Step, built_in, load, steps_for
 from worker.runners.transcript import Transcript, judge
 
-#: Steps that need their own process.
+#: Steps that need a process.
 PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})
 
 
 class ScriptedRunner(ProcessRunner):
-    """Plays the script named by ``order.option``, or the built-in demo script, in its own process."""
+    """Plays the script ``order.option``, or the built-in demo, in an agent process."""
 
     name = "scripted"
 
     def prepare(self, order: Order) -> Play | RunResult:
-        """Read the script; a bad one is a configuration error."""
+        """Read the script; an invalid script is a configuration error."""
         try:
             steps = steps_of(order, self._settings.root)
         except ScriptError as error:
@@ -52,7 +52,7 @@ class ScriptedRunner(ProcessRunner):
             "worker": os.getpid(),
             "steps": steps,
         }
-        # Its environment from scratch: what the worker knows, such as the broker's address, stays hidden from agents.
+        # Agents must not see the worker's environment, such as the broker's address.
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
             env={
@@ -74,10 +74,10 @@ class ScriptedRunner(ProcessRunner):
 
 
 def steps_of(order: Order, root: Path) -> tuple[Step, ...]:
-    """Return what the script has this run play; a relative path of a script counts from ``root``.
+    """Return the steps that the script plays in this run; relative script paths start at ``root``.
 
     Raises:
-        ScriptError: the script is wrong or has nothing for this message.
+        ScriptError: the script is invalid or has no steps for this message.
     """
     rules = load(_script(root, order.option)) if order.option else built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")

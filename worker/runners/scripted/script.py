@@ -1,7 +1,4 @@
-"""Scripts of the scripted agent: reading the YAML file, telling the faults of it, choosing what to play.
-
-The format is in docs/scripted-agent.md.
-"""
+"""Read scripts of the scripted agent and choose the steps to play (docs/scripted-agent.md)."""
 
 from __future__ import annotations
 
@@ -19,30 +16,30 @@ from api_client.contract.declared import Findings, Kind, Problem, each, one_of, 
 from api_client.contract.errors import HelixError
 from worker.files.safe_io import read_changed
 
-#: The built-in script: what is played when none is named, German and English. Who asks in German is answered so.
+#: The built-in scripts; a German question gets a German answer.
 BUILT_IN = tuple(Path(__file__).with_name(name) for name in ("demo_de.yaml", "demo_en.yaml"))
 
 #: Largest script file in bytes.
 MAX_SCRIPT = 4 * 2**20
 
-#: A step as it is played: its name and its fields.
+#: The name and the fields of a step.
 Step = tuple[str, dict[str, Any]]
 
 
 class ScriptError(HelixError):
-    """A script cannot be read, or has nothing to say to a message. The message names file, rule, list and step."""
+    """A script is unreadable or does not match a message; the error names file, rule, list and step."""
 
     code = "invalid_script"
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """The agent's steps for messages that match. Run ``n`` plays list ``n``; the last list repeats.
+    """The steps for messages that match; run ``n`` plays list ``n``, and the last list repeats.
 
     Attributes:
-        name: for people and for demos. when: text the message contains; empty matches every message.
-        pattern: expression the message matches instead. by: what counts the runs, ``attempts`` or ``deliveries``.
-        lists: the lists of steps.
+        when: text that the message must contain; empty matches every message.
+        pattern: regular expression used instead of ``when``.
+        by: what counts as a run, ``attempts`` or ``deliveries``.
     """
 
     name: str
@@ -52,12 +49,12 @@ class ScriptRule:
     lists: tuple[tuple[Step, ...], ...]
 
     def matches(self, message: str) -> bool:
-        """True when this rule is meant for the message."""
+        """Return whether the rule applies to a message."""
         return bool(self.pattern.search(message)) if self.pattern else self.when in message
 
 
 def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
-    """Return what the agent plays in this run; attempt and delivery count from 1.
+    """Return the steps to play in this run; attempt and delivery count from 1.
 
     Raises:
         ScriptError: no rule matches the message.
@@ -70,24 +67,24 @@ def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delive
 
 
 def load(path: Path) -> tuple[ScriptRule, ...]:
-    """Read a script. A file that has not changed is not read again.
+    """Read a script; unchanged files are cached.
 
     Raises:
-        ScriptError: it cannot be read or is wrong; says where.
+        ScriptError: the script is unreadable or invalid.
     """
     return read_changed(path, parse, MAX_SCRIPT, ScriptError)
 
 
 def built_in() -> tuple[ScriptRule, ...]:
-    """The rules of the built-in script."""
+    """Return the rules of the built-in scripts."""
     return tuple(rule for path in BUILT_IN for rule in load(path))
 
 
 def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
-    """Read a script's text; ``source`` names it in errors.
+    """Parse a script's text; errors name ``source``.
 
     Raises:
-        ScriptError: it is wrong; a line for each problem.
+        ScriptError: the script is invalid; one line per problem.
     """
     try:
         rules = yaml.safe_load(text)
@@ -185,7 +182,7 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The fields of a step; ``main`` is the one that may be written without its name."""
+    """The fields of a step; ``main`` may be given without its name."""
 
     main: str
     fields: Mapping[str, Kind]
@@ -194,7 +191,7 @@ class _Shape:
 
 _NOTHING, _COUNT, _TEXTS = _Shape("", {}), whole(0), each(_text, "texts")
 
-#: Every step there is: its fields as ``playing.Player`` and ``scripted_agent.ProcessPlayer`` take them.
+#: Steps -> fields, as ``Player`` and ``ProcessPlayer`` accept them.
 _STEPS: Mapping[str, _Shape] = {
     "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _COUNT, "goes_on": yes}, ("text",)),
     "wait": _Shape("seconds", {"seconds": _number}, ("seconds",)),

@@ -1,7 +1,4 @@
-"""Playing the steps of a script: for the agent process, and for tests without one.
-
-Standard library only, few imports: the agent process starts with this.
-"""
+"""Play the steps of a script, in the agent process or in tests. Standard library only, to start fast."""
 
 from __future__ import annotations
 
@@ -14,20 +11,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-#: What an agent says, one JSON object a line: output, reset, tool, note, usage, error, result.
+#: Prints one event as a JSON object: output, reset, tool, note, usage, error, result.
 Say = Callable[[dict[str, Any]], None]
 
-#: How a verifier's prompt names the nonce its verdict must repeat; the last place counts, because files come before it.
+#: The nonce in a verifier's prompt; the last match counts, because files come before it.
 _NONCE = re.compile(r'"nonce": "([0-9a-f]{8,64})"')
-#: A line of its text that the feedback quotes to an agent that broke off.
+#: A line of the agent's earlier text, quoted in feedback.
 _QUOTED = re.compile(r"^> (.*\S)", re.MULTILINE)
-#: Shortest time between two pieces of a text that takes some seconds.
+#: Shortest time between two pieces of a slow text.
 _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
 
 
 class ScriptLeft(Exception):
-    """The script ends the run here, without a result. ``code`` is the exit code."""
+    """The script ends the run without a result and with exit code ``code``."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -35,7 +32,7 @@ class ScriptLeft(Exception):
 
 
 class Witness:
-    """Records what was really executed: one line a fact, appended in one write. Nobody else writes it."""
+    """An append-only log of the agent's actions, one line per fact."""
 
     def __init__(self, path: str, turn: str, attempt: int, delivery: int) -> None:
         self._path = path
@@ -54,7 +51,7 @@ class Witness:
 
 
 class Player:
-    """Plays one list of steps. Each method is a step; its arguments are the step's fields (docs/scripted-agent.md)."""
+    """Plays a list of steps; each step is a method, its fields are the arguments (docs/scripted-agent.md)."""
 
     def __init__(self, emit: Say, directory: Path, mark: str, prompt: str = "") -> None:
         self.emit = emit
@@ -63,7 +60,7 @@ class Player:
         self.prompt = prompt
 
     def play(self, steps: Iterable[tuple[str, dict[str, Any]]]) -> int:
-        """Play all steps, then tell the result; returns the exit code."""
+        """Play all steps, report the result, and return the exit code."""
         try:
             for name, fields in steps:
                 getattr(self, name)(**fields)
@@ -73,13 +70,13 @@ class Player:
         return 0
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
         time.sleep(seconds)
 
     def say(self, text: str, seconds: float = 0.0, pieces: int = 0, goes_on: bool = False) -> None:
-        """Tell a text, in pieces when it takes ``seconds`` or a number of pieces is given.
+        """Print a text, in several pieces if ``seconds`` or ``pieces`` are given.
 
-        With ``goes_on``, and asked to go on from a break, it begins with the last line that the prompt quotes.
+        With ``goes_on``, a continued answer starts at the last line quoted in the prompt.
         """
         text = self._rest(text) if goes_on else text
         parts = split(text, pieces or (int(seconds / _PIECE_SECONDS) if seconds else 1))
@@ -93,59 +90,59 @@ class Player:
         return text[max(text.rfind(quoted[-1]), 0) :] if quoted else text
 
     def wait(self, seconds: float) -> None:
-        """Say nothing for a while."""
+        """Wait without output."""
         self.sleep(seconds)
 
     def tool(self, name: str, detail: str = "") -> None:
-        """Report a tool that is used."""
+        """Report a tool call."""
         self.emit({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
-        """Report something that is not part of the answer."""
+        """Report a note, which is not part of the answer."""
         self.emit({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:
-        """Take back all that was said."""
+        """Retract the text so far."""
         self.emit({"event": "reset", "text": reason})
 
     def verdict(self, success: bool, **said: Any) -> None:
-        """Answer as a verifier: one JSON object with the nonce of its prompt, or of ``said``."""
+        """Answer as a verifier: print a JSON object with the nonce from the prompt or ``said``."""
         nonce = _NONCE.findall(self.prompt)[-1:]
         self.say(json.dumps({"nonce": "".join(nonce), "success": success, **said}, ensure_ascii=False))
 
     def usage(self, **amounts: float) -> None:
-        """Report what the run used: tokens, money."""
+        """Report tokens and cost."""
         self.emit({"event": "usage", "usage": amounts})
 
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
-        """End with an error of a certain kind."""
+        """End with an error of this kind."""
         self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
         raise ScriptLeft(1)
 
     def refuse(self, text: str = "", filtered: bool = False) -> None:
-        """Refuse as a provider tells it: the model in its own words, or its service's filter."""
+        """End with a refusal by the model, or by its service's filter."""
         self.emit({"event": "refusal", "text": text, "filtered": filtered})
         raise ScriptLeft(0)
 
     def exit(self, code: int = 0) -> None:
-        """End with an exit code and without a result."""
+        """End with an exit code, without a result."""
         raise ScriptLeft(code)
 
     def cut(self) -> None:
-        """End in mid-answer as if all were well: exit code 0, but no result."""
+        """End with exit code 0 in the middle of the answer, without a result."""
         raise ScriptLeft(0)
 
     def flood(self, size: int, kind: str = "text") -> None:
-        """Pour out bytes: as answer, as lines that mean nothing, or as one line without an end."""
+        """Print many bytes: as answer, as meaningless lines, or as one endless line."""
         for start in range(0, size, _FLOOD_PIECE):
             self.pour("x" * min(_FLOOD_PIECE, size - start), kind)
 
     def pour(self, piece: str, kind: str) -> None:
-        """One piece of a flood."""
+        """Print one piece of a flood."""
         self.emit({"event": "output", "text": piece} if kind == "text" else {"event": "noise"})
 
     def write(self, path: str, content: str) -> None:
-        """Write a file below the delivery's directory."""
+        """Write a file below the delivery's folder."""
         target = self.directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.resolve().is_relative_to(self.directory.resolve()):
@@ -153,17 +150,17 @@ class Player:
         target.write_text(content, encoding="utf-8")
 
     def touch(self, path: str) -> None:
-        """Make an empty file; a relative path is below the delivery's directory."""
+        """Create an empty file; relative paths start at the delivery's folder."""
         (self.directory / path).touch()
 
     def wait_for(self, path: str) -> None:
-        """Wait until a file exists; a relative path is below the delivery's directory."""
+        """Wait until a file exists; relative paths start at the delivery's folder."""
         while not (self.directory / path).exists():
             self.sleep(0.01)
 
     def call_back(self, url: str) -> None:
-        """GET an address and wait for its answer; a failure becomes a note."""
-        from urllib.request import Request, urlopen  # slow to import, seldom needed
+        """Send a GET request and wait for the response; a failure becomes a note."""
+        from urllib.request import Request, urlopen  # slow to import and rarely needed
 
         request = Request(url, headers={"Helix-Agent-Mark": self.mark})  # noqa: S310 - the script's own address
         try:
@@ -174,7 +171,7 @@ class Player:
 
 
 def split(text: str, pieces: int) -> list[str]:
-    """A text in at most ``pieces`` parts of about the same number of words; joined they are the text."""
+    """Split a text into at most ``pieces`` parts with similar numbers of words."""
     if pieces <= 1:
         return [text]
     words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", text) or [text]

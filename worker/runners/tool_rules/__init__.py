@@ -1,1 +1,1 @@
-"""Match an agent's tool calls against a policy's rules. The standard library alone: hooks of agents use it."""
+"""Match an agent's tool calls against a policy's rules. Standard library only, for agents' hooks."""

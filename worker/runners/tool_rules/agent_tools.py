@@ -1,4 +1,4 @@
-"""Which tools of which agent a policy's rules can hold (agents.toml), and the other names of tools."""
+"""The tools of each agent that a policy can control (agents.toml), and alternative tool names."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from worker.runners.tool_rules.patterns import Fit, fit
 
 _TABLES = tomllib.loads(Path(__file__).with_name("agents.toml").read_text(encoding="utf-8"))
 _ALIASES: dict[str, str] = _TABLES.pop("aliases")
-#: Agent -> the tools that it asks about before each call, and those that it uses without asking.
+#: Agent -> tools that it asks about before each call, and tools that it uses without asking.
 AGENTS = {agent: (table["asks"].split(), table["silent"].split()) for agent, table in _TABLES.items()}
 
 
 def names_of(tool: str) -> set[str]:
-    """Return all names of a tool."""
+    """Return all names of a tool, old and new."""
     newest = _ALIASES.get(tool, tool)
     return {newest, *(name for name, other in _ALIASES.items() if other == newest)}
 
 
 def agent_of(runner: str) -> str:
-    """Return the agent that a model's runner runs, as HELIX_MODELS names it: ``codex``, ``acp:opencode``."""
+    """Return the agent of a model's runner as in HELIX_MODELS: ``codex``, ``acp:opencode``."""
     name, _, option = runner.partition(":")
     return f"{name}:{option.partition(':')[0]}" if name == "acp" else name
 
 
 def unheld(pattern: str, agent: str) -> tuple[str, bool]:
-    """Return why a rule about these tools does not hold an agent; and whether it has some, and asks about none."""
+    """Return why a rule for these tools cannot control an agent, and whether the rule has no effect at all."""
     asks, silent = AGENTS.get(agent, ([pattern], []))
     quiet = [name for name in silent if fit(pattern, name) is Fit.DOES]
     heard = any(fit(pattern, name) is Fit.DOES for tool in asks for name in names_of(tool))

@@ -1,15 +1,15 @@
-"""Match texts against patterns, where parts of a text may be unknown. In a pattern only ``*`` is special."""
+"""Match texts with unknown parts against patterns, in which only ``*`` is special."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-#: Stand-ins in a text: for any text at all, and for what file names (``*``, ``?``, ``[...]``) put there.
+#: Placeholders in a text: for any text, and for the result of a glob (``*``, ``?``, ``[...]``).
 ANY, GLOB = "\0", "\1"
 
 
 class Fit(IntEnum):
-    """How sure it is that something fits."""
+    """How certain a match is."""
 
     NO = 0
     MAY = 1
@@ -17,7 +17,7 @@ class Fit(IntEnum):
 
 
 def fit(pattern: str, text: str) -> Fit:
-    """Return whether a text fits a pattern, or may, depending on its unknown parts."""
+    """Match a text against a pattern; unknown parts of the text make the result uncertain."""
     if ANY in text or GLOB in text:
         return Fit.MAY if _can_fit(pattern, text) else Fit.NO
     first, *rest = pattern.split("*")
@@ -33,14 +33,14 @@ def fit(pattern: str, text: str) -> Fit:
 
 
 def _can_fit(pattern: str, text: str) -> bool:
-    """Return whether some filling of a text's unknown parts fits; ``at`` is every place of the pattern reached."""
+    """Return whether some value of a text's unknown parts matches the pattern."""
     end = len(pattern)
     at, before = _skipped(pattern, {0}), ""
     for letter in text:
         if letter == ANY:
             at = set(range(min(at), end + 1))
         elif letter == GLOB:
-            # No option: a file's name that begins with a hyphen is not thought of.
+            # Assume that no file name starts with a hyphen, so a glob is never an option.
             stuck = {place for place in at if before in {"", " "} and pattern.startswith("-", place)}
             at = stuck | (set(range(min(at - stuck), end + 1)) if at - stuck else set())
         else:
@@ -53,7 +53,7 @@ def _can_fit(pattern: str, text: str) -> bool:
 
 
 def _skipped(pattern: str, at: set[int]) -> set[int]:
-    """Add the places behind stars, which may stand for nothing."""
+    """Add the positions after stars, because a star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1

@@ -1,4 +1,4 @@
-"""Find all commands that a command line runs, also by ``sh -c``, ``env``, ``find -exec`` and their like."""
+"""Find all commands that a command line runs, including those started by ``sh -c``, ``env`` or ``find -exec``."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 from worker.runners.tool_rules.patterns import ANY, GLOB
 from worker.runners.tool_rules.shell_words import ANYTHING, ShellCommand, Unreadable, read_commands
 
-#: Names of programs by how they treat their arguments (programs.toml).
+#: Kind of program, by how it treats its arguments -> names (programs.toml).
 PROGRAMS = {
     kind: frozenset(names.split())
     for kind, names in tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")).items()
 }
-#: How deep commands may be in commands, how many there may be, words of one that starts others, characters of a script.
+#: Limits: nesting of commands, number of commands, words of a starting command, characters of a script.
 _DEPTH, _MOST, _MOST_WORDS, _MOST_CHARS = 8, 1_000, 100, 4_000
 _INTERPRETER = re.compile(
     r"(?:bun|deno|expect|i?ruby|julia|lua\w*|node(?:js)?|osascript|perl|php|pypy|python|Rscript|tclsh)[\d.]*"
 )
-#: Code of an interpreter among its words; of awk and sed what runs commands, or opens files that are not named.
+#: Inline code of interpreters; awk and sed code that runs commands or opens unnamed files.
 _INLINE = re.compile(
     r"-(?![-m])[A-Za-z0-9]*?[ceEpr].*|--(?:eval|print|run|command|execute)\b.*|-|eval|timeit", re.DOTALL
 )
 _AWK = re.compile(r"system|getline|\|.|@load|print[^}]*>", re.DOTALL)
 _SED = re.compile(r"(?:^|[\s;{}\d$/])e(?:\s|$|;)|s(\W)(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpimIMw0-9]*e", re.DOTALL)
-#: Settings of git that run commands, and options of any program whose value is a command line.
+#: Git settings that run commands, and options of any program whose value is a command line.
 _SETTINGS = re.compile(r"alias\.|!|command|pager=(?!cat\b)|editor|hook", re.IGNORECASE)
 _RUNS = re.compile(
     r"--(?:to-command|checkpoint-action|use-compress-program|rsh|filter|exec|compress-program|upload-pack|receive-pack"
@@ -38,10 +38,7 @@ _LINE = re.compile(r"[\s;&|<>$`(]")
 
 
 def commands_of(given: str | list[str]) -> list[ShellCommand]:
-    """Return all commands of a command line, or of an argument list, in their order.
-
-    ``ANYTHING`` is among them where one is unknown.
-    """
+    """Return all commands of a command line or argument list in order; ``ANYTHING`` marks an unknown command."""
     first = _read(given) if isinstance(given, str) else [ShellCommand(tuple(given))]
     found: list[ShellCommand] = []
     todo = [(each, 0) for each in reversed(first)]
@@ -56,12 +53,12 @@ def commands_of(given: str | list[str]) -> list[ShellCommand]:
 
 
 def program_of(command: ShellCommand) -> str:
-    """Return the base name of a command's program; empty without one."""
+    """Return the base name of a command's program, or an empty text."""
     return command.words[0].rpartition("/")[2].removeprefix("=") if command.words else ""
 
 
 def texts_of(command: ShellCommand) -> Iterator[str]:
-    """Yield what a pattern may fit: program and arguments, without options that may come before a subcommand."""
+    """Yield the texts that patterns are matched with: program and arguments, with and without leading options."""
     if command.words:
         program, words = program_of(command), command.words[1:]
         if program.startswith("git-"):
@@ -74,7 +71,7 @@ def texts_of(command: ShellCommand) -> Iterator[str]:
 
 
 def _first_operands(words: tuple[str, ...]) -> list[int]:
-    """Return where the first operand may be: nobody knows which options of a program take the next word."""
+    """Return possible positions of the first operand; it is unknown which options take the next word."""
     places = {0}
     for at, word in enumerate(words):
         if at in places and word.startswith(("-", "+", ANY, GLOB)):
@@ -95,7 +92,7 @@ def _read(line: str) -> list[ShellCommand]:
 
 
 def _started(command: ShellCommand) -> Iterator[ShellCommand]:
-    """Yield the commands that a command starts, as far as its words say."""
+    """Yield the commands that a command starts, as far as its words show."""
     program, words = program_of(command), command.words[1:]
     if _runs_anything(program, words, command.stdin):
         yield ANYTHING
@@ -125,7 +122,7 @@ def _started(command: ShellCommand) -> Iterator[ShellCommand]:
 
 
 def _runs_anything(program: str, words: tuple[str, ...], stdin: str | None) -> bool:
-    """Return whether a program is given code that cannot be read here."""
+    """Return whether a program gets code that this module cannot read."""
     operands = [word for word in words if not word.startswith(("-", "+"))]
     given = [words[at] for at in _first_operands(words) if at < len(words)]
     asks = bool(words) and not operands and words[0] in {"--version", "--help", "-V", "-v", "-h"}

@@ -1,6 +1,6 @@
-"""Read a shell's command line into its simple commands, wherever they stand in it. ``shfmt`` parses (docs/policy.md).
+"""Parse a shell command line into its simple commands with ``shfmt`` (docs/policy.md).
 
-What only the shell knows when it runs (a variable, another command's output) is ``patterns.ANY`` in a word.
+Parts known only at run time (variables, command output) become ``patterns.ANY``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 from worker.runners.tool_rules.patterns import ANY, GLOB
 
-#: Longest command line that is read, in characters; most parts of its tree; seconds that the parser may take.
+#: Limits: characters of a command line, nodes of its syntax tree, seconds for the parser.
 _MOST_CHARS, _MOST_STEPS, _SECONDS = 50_000, 100_000, 5
 _ACTIVE = re.compile(r"\\(.)|([*?]|\[[^\]/]+\])", re.DOTALL)
 _BRACES = re.compile(r"(?<![\\$])\{[^{}]*(?:,|\.\.)")
 _LIST = re.compile(r"(?<![\\$])\{[^{}\\/-]*(?:,|\.\.)[^{}\\/-]*\}")
-#: What may run more than once, and what changes the folder that a command is in.
+#: Nodes that may run repeatedly, and commands that change the working folder.
 _REPEATED, _CHANGES_FOLDER = {"ForClause", "WhileClause", "FuncDecl"}, re.compile(r"\b(?:cd|pushd)\b")
-#: Variables that change what names mean.
+#: Variables that change the meaning of names.
 _RENAMES = re.compile(r"\b(?:CDPATH|BASH_ALIASES|BASH_CMDS)\b")
-#: Redirections that write no file.
+#: Redirection targets that write no file.
 _HARMLESS = re.compile(r"\d+|-|/dev/null")
-#: What evaluates a text as arithmetic or as a name, and so runs the commands in its subscripts.
+#: Constructs that evaluate a text as arithmetic or as a name, and so run commands in its subscripts.
 _EVALUATES = re.compile(
     r'"(?:ArithmCmd|ArithmExp|LetClause|Index|Slice|TestClause|DeclClause)"|"Op":"@|"(?:test|\[|printf|read|unset|let)"'
 )
@@ -44,10 +44,10 @@ class ShellCommand(NamedTuple):
 
     Attributes:
         words: the program and its arguments.
-        files: what its redirections name.
-        plain: nothing but its words can change what it does.
-        stdin: the text that it reads; None: unknown.
-        wrapped: another command on the line starts it, and names it in its own words.
+        files: targets of redirections.
+        plain: True if only its words determine what it does.
+        stdin: the text it reads; None if unknown.
+        wrapped: True if another command of the line starts it.
     """
 
     words: tuple[str, ...] = ()
@@ -57,12 +57,16 @@ class ShellCommand(NamedTuple):
     wrapped: bool = False
 
 
-#: A command of which nothing is known.
+#: A completely unknown command.
 ANYTHING = ShellCommand((ANY,), plain=False)
 
 
 def read_commands(line: str) -> list[ShellCommand]:
-    """Return all simple commands of a command line. Raises ``Unreadable``."""
+    """Return all simple commands of a command line.
+
+    Raises:
+        Unreadable: the line cannot be parsed, or is too long.
+    """
     if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
         raise Unreadable
     try:
@@ -77,7 +81,11 @@ def read_commands(line: str) -> list[ShellCommand]:
 
 
 def parser() -> Path:
-    """Return where the parser is: beside Python. Raises ``FileNotFoundError``."""
+    """Return the path of shfmt, which is installed next to Python.
+
+    Raises:
+        FileNotFoundError: shfmt is not installed.
+    """
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (program := folder / "shfmt").is_file():
             return program
@@ -85,20 +93,19 @@ def parser() -> Path:
 
 
 def _hides_commands(tree: Mapping[str, Any]) -> bool:
-    """Return whether a quoted text holds commands that something on the line may evaluate."""
+    """Return whether quoted text holds commands that a construct on the line may evaluate."""
     texts = json.dumps(tree, separators=(",", ":"))
     quoted = re.search(r'"Value":"(?:[^"\\]|\\.)*(?:\$\(|`)', texts)
     return bool(quoted and _EVALUATES.search(texts))
 
 
 class _Reader:
-    """Reads the tree of one line. ``known`` are the variables of loops, each with one of its values."""
+    """Reads one syntax tree; ``known`` maps loop variables to one of their values."""
 
     def __init__(self, line: str) -> None:
         self._line, self._steps = line, itertools.count()
 
     def commands(self, node: Any, known: Mapping[str, str]) -> Iterator[ShellCommand]:
-        """Yield the commands in a part of the tree. Raises ``Unreadable``: there are too many."""
         if next(self._steps) > _MOST_STEPS:
             raise Unreadable
         if isinstance(node, list):
@@ -131,7 +138,7 @@ class _Reader:
         elif kind in {"TestClause", "DeclClause"}:
             name = inner["Variant"]["Value"] if kind == "DeclClause" else "[["
             words = (name, *(_word(parts, known) for parts in _parts_in(inner)))
-        elif kind == "ArithmCmd":  # another shell takes ((x -y)) for a command
+        elif kind == "ArithmCmd":  # other shells read ((x -y)) as a command
             words = tuple(self._line.encode()[inner["Left"]["Offset"] + 2 : inner["Right"]["Offset"]].decode().split())
         files, stdin = [], None
         for each in redirections:
@@ -144,7 +151,7 @@ class _Reader:
         yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
 
     def _values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
-        """Return the values of a loop's variable; empty where they are unknown, or anything else may set it."""
+        """Return the values of a loop variable; empty if they are unknown or it may be set elsewhere."""
         name = (loop.get("Name") or {}).get("Value", "")
         elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
         values = [_word(each["Parts"], known) for each in loop.get("Items") or []]
@@ -153,7 +160,6 @@ class _Reader:
 
 
 def _parts_in(node: Any) -> Iterator[list[Any]]:
-    """Yield the parts of each word in a part of the tree."""
     if isinstance(node, dict) and isinstance(node.get("Parts"), list):
         yield node["Parts"]
     elif isinstance(node, dict | list):
@@ -162,7 +168,7 @@ def _parts_in(node: Any) -> Iterator[list[Any]]:
 
 
 def _word(parts: list[Any], known: Mapping[str, str]) -> str:
-    """Return the word of these parts; alternatives in braces are not spelled out."""
+    """Return a word's text; brace alternatives become placeholders."""
     literal = "".join(part["Value"] for part in parts if part["Type"] == "Lit")
     if _BRACES.search(literal):
         literal = _LIST.sub(GLOB, literal)
@@ -173,7 +179,6 @@ def _word(parts: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _text(parts: list[Any], known: Mapping[str, str], *, quoted: bool = False) -> str:
-    """Return the text of a word's parts, with stand-ins for unknown parts."""
     return "".join(_part(part, known, quoted=quoted) for part in parts)
 
 
@@ -201,7 +206,7 @@ def _part(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: bool) ->
 
 
 def _spoken(statements: list[Any], known: Mapping[str, str]) -> str:
-    """Return what ``cat`` repeats of a here-document; empty for all other commands."""
+    """Return the here-document that ``cat`` prints; empty for all other commands."""
     if len(statements) != 1 or len(found := statements[0].get("Redirs") or []) != 1 or "Hdoc" not in found[0]:
         return ""
     words = [_text(each["Parts"], known) for each in (statements[0].get("Cmd") or {}).get("Args") or []]
@@ -209,7 +214,7 @@ def _spoken(statements: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _decoded(value: str) -> str:
-    r"""Return the text that ``$'...'`` means; unknown where Python and the shell read an escape differently."""
+    """Decode ``$'...'``; unknown where Python and the shell read an escape differently."""
     if re.search(r"\\(?:[^abfnrtvxuU0-7'\"\\]|[4-7][0-7][0-7]|x\{)", re.sub(r"\\\\", "", value)):
         return ANY
     try:

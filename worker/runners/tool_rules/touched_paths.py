@@ -1,4 +1,4 @@
-"""Find which places a tool call touches: the files and folders that its arguments, or its commands, name or cover."""
+"""Find the files and folders that a tool call's arguments or commands name or cover."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
 from worker.runners.tool_rules.shell_commands import PROGRAMS, program_of
 from worker.runners.tool_rules.shell_words import ShellCommand
 
-#: Arguments that say where a call works.
+#: Arguments that name the working folder.
 WORKING_FOLDERS = ("cwd", "workdir", "working_directory", "directory", "dir_path")
 _RECURSIVE = re.compile(r"-[A-Za-z0-9]*[rR]|--recursive|--dereference-recursive")
 _NAMED = re.compile(r"path|file|uri|url|dir|folder|dest|source|target|root|cwd|notebook", re.IGNORECASE)
 _SEARCH_TOOL = re.compile(r"grep|glob|search|list|^ls$|find|tree", re.IGNORECASE)
 _TOKEN = re.compile(r"[^\s'\"`()\[\]{},;=<>|&$:@]+")
-#: A pattern of file names that goes up again behind its first star.
+#: A glob whose result leaves its folder again by ``..``.
 _LEAVES = re.compile(f"{GLOB}.*/\\.\\.")
-#: Of a text, of folders on one line, of names that a pattern finds, of paths in all: beyond them nothing is known.
+#: Limits: characters of a text, folders per line, names per glob, paths in all; beyond them the result is unknown.
 _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def folder_fit(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Fit]:
-    """Return how each path fits a folder's pattern below ``root``; None, an unknown path, may be anywhere.
+    """Match each path with a folder pattern below ``root``; the path None may be anywhere.
 
-    With ``covers`` a path with a slash at its end fits where anything below it does.
+    With ``covers``, a path that ends with a slash matches if anything below it does.
     """
     base = os.path.realpath(root)
     patterns = {pattern, f"{pattern.rstrip('/')}/*"} | ({pattern[:-2]} if pattern.endswith("/*") else set())
@@ -43,19 +43,19 @@ def folder_fit(pattern: str, paths: Iterable[str | None], root: str, *, covers: 
         if below:
             texts.append(ANY if place == "." else f"{place}/{ANY}")
         most = max(fit(each, text) for each in patterns for text in texts)
-        # That a folder covers what a pattern names is sure, whatever is in between.
+        # A folder surely covers what a pattern below it names.
         found.append(Fit.DOES if below and most is Fit.MAY and GLOB not in texts[0] else most)
     return found
 
 
 def _relative(path: str, base: str) -> str:
-    """Return a path's real place, relative to a folder; a folder around that is this folder itself."""
+    """Return a path's real place relative to ``base``; ``.`` for a folder that contains ``base``."""
     real = os.path.realpath(path)
     return "." if base.startswith(real.rstrip("/") + "/") and path.endswith("/") else os.path.relpath(real, base)
 
 
 def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths in a tool's arguments; ``named``: only of those whose names say that they are paths."""
+    """Yield the paths in a tool's arguments; ``named`` limits them to arguments named like paths."""
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
@@ -89,13 +89,13 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _globbed(text: str) -> str:
-    """Return a search's pattern as a path: from its first special character on it covers everything."""
+    """Turn a search pattern into a path with a placeholder from its first special character on."""
     plain = re.split(r"[*?\[{]", text)[0]
     return text if plain == text else f"{plain}{GLOB}"
 
 
 def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
-    """Yield the places that one command touches, in any of the folders that it may run in; None: anywhere."""
+    """Yield the places that one command touches in its possible working folders; None means anywhere."""
     program, words = program_of(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None
@@ -125,7 +125,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
 
 
 def _on_disk(text: str, folder: str) -> Iterator[str | None]:
-    """Yield what a pattern of file names finds, for it may be links."""
+    """Yield the files that a glob finds, because they may be links."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in text:
@@ -135,12 +135,12 @@ def _on_disk(text: str, folder: str) -> Iterator[str | None]:
 
 
 def _values(word: str) -> list[str]:
-    """Return what may be a path behind a short option's letter."""
+    """Return the possible values attached to a short option."""
     return [word[at:] for at in range(2, min(len(word), 6))] if re.match(r"-[A-Za-z]", word) else []
 
 
 def folders_of(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return all folders that commands on one line may run in; None is among them where one is unknown."""
+    """Return the possible working folders of commands on one line; None is an unknown folder."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):
@@ -164,7 +164,7 @@ def _joined(folder: str, path: str) -> str:
 
 
 def _covering(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
-    """Yield a path, with a slash at its end where it is a folder whose content counts too."""
+    """Yield a path, with a trailing slash if it is a folder whose content counts too."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)
