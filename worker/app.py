@@ -25,11 +25,11 @@ from worker.observers import ObserverFeed
 from worker.processes.isolation import IsolatedLinks
 from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
-from worker.turns.leases.kept_agents import keeps_agents
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.loops.watching import Watcher
 from worker.turns.tasks.celery_internals import own_queue_of, worker_settings
 from worker.turns.tasks.registration import register
+from worker.turns.warm_agents import keeps_agents
 from worker.verification.gates.scratch import sweep
 
 log = structlog.get_logger()

@@ -44,7 +44,7 @@ BESIDE_TURNS = {
     "files.restored": "any link: the session's folder is what its snapshot says, nothing done yet",
     "files.uploaded": "any link: the session's files are uploaded, no move or seal says so",
     "message.moved": "kept agent: the files of its message are moved, the marks are not",
-    "permit.asked": "keeper of permits: the call that a person allowed is about to run, its yes is not used up",
+    "permit.asked": "approval server: the call that a person allowed is about to run, its yes is not used up",
     "notice.due": "notifier: a notice is to be sent, no target has it",
     "notice.taken": "notifier: a target took a notice, the outbox does not know",
     "restore.file": "restore: a file was put in its place",

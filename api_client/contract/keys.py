@@ -64,7 +64,7 @@ class Keys:
     #: The same, by the session's ``session_digest``.
     session_named = _each("session:")
     #: String: the worker process that keeps the session's agent for its next message; lives as long as that.
-    keeper = _each("keeper:", hashed=True)
+    affinity = _each("affinity:", hashed=True)
     #: Hash: the current snapshot of each session's files, by ``session_digest`` (``api_client.snapshots``).
     files = _named("files")
     #: String: the turn an idempotency key represents, and the hash of its body.

@@ -111,19 +111,19 @@ def own_queue(worker: str) -> str:
     return OWN_QUEUE + worker
 
 
-def queue_of(link: Link, *, preferred: bool = False, keeper: str = "") -> str:
+def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
     """The queue a link is announced to.
 
-    ``preferred``: its turn has waited before; a retry always has. ``keeper``: the worker process that is to run it.
+    ``preferred``: its turn has waited before; a retry always has. ``worker``: the process that is to run it.
     """
     queue = find_queue(link.task)
-    if keeper and queue == RUN_QUEUE:
-        return own_queue(keeper)
+    if worker and queue == RUN_QUEUE:
+        return own_queue(worker)
     return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
 
 
 def chain_of(
-    link: Link, turn_id: str, session_id: str, *, preferred: bool = False, keeper: str = ""
+    link: Link, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
     """The Celery chain that carries a link out: a run is followed by what judges it.
 
@@ -135,7 +135,7 @@ def chain_of(
         {
             "name": task,
             "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
-            "queue": queue_of(Link(task, link.attempt), preferred=preferred, keeper=keeper),
+            "queue": queue_of(Link(task, link.attempt), preferred=preferred, worker=worker),
         }
         for task in tasks
     ]

@@ -51,7 +51,7 @@ class Sessions:
 
     async def close_agent(self, session_id: str) -> str:
         """Have the worker that keeps a session's idle agent end it, soon; returns its name, empty for none."""
-        key = self._store.keys.keeper(session_id)
+        key = self._store.keys.affinity(session_id)
         found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
         return (found or b"").decode()
 

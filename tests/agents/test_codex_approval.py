@@ -226,7 +226,7 @@ async def test_of_two_calls_in_one_message_each_is_asked_about_and_runs_once(
         assert file.read_text() == f"{name}\n"
 
 
-#: Answers yes at the keeper's path, in its place.
+#: Answers yes at the approval server's path, in its place.
 _FORGES = """
 import glob, os, socket
 for folder in glob.glob("/tmp/helix-net-*"):

@@ -20,7 +20,7 @@ from tests.runs import order_in
 from worker.plugins.acp import agent_client
 from worker.plugins.acp.agent_client import Client
 from worker.plugins.codex import runner as codex
-from worker.runners.approval import PermitKeeper, tool_orders, waiting
+from worker.runners.approval import ApprovalServer, tool_orders, waiting
 from worker.runners.base import Order, ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
 
@@ -43,14 +43,14 @@ class Stage:
         self.rules = tuple(ToolRule(**rule).to_dict() for rule in rules)
         self.question: Interruption | None = None
         self.used, self.secrets = 0, list[str]()
-        self.keeper: PermitKeeper | None = None
+        self.server: ApprovalServer | None = None
         self._asking: tuple[str, dict[str, Any]] | None = None
         self._numbers = 0
         self._begin()
 
     def close(self) -> None:
-        if self.keeper:
-            self.keeper.close()
+        if self.server:
+            self.server.close()
 
     @property
     def folder(self) -> Path:
@@ -116,8 +116,8 @@ class Stage:
         )
         self.order: Order = order_in(folder, "turn-1", tools=tools, delivery=number, interruption=question)
         if question:
-            self.keeper = PermitKeeper(question, folder, None if self.used else self._use_up)
-            self.order = replace(self.order, tools=replace(tools, keeper=self.keeper.path))
+            self.server = ApprovalServer(question, folder, None if self.used else self._use_up)
+            self.order = replace(self.order, tools=replace(tools, approval_socket=self.server.path))
         named = {"question": str(self.home / "question"), "seen": str(self.home / "seen")}
         self.told: dict[str, Any] = {**tool_orders(self.order, boxed=False), **named}
         (self.home / "orders").write_text(json.dumps(self.told))
@@ -158,7 +158,7 @@ class Stage:
         """Our client with an agent that says nothing by itself."""
         given = {"argv": [sys.executable, "-c", ""], "cwd": str(self.folder), "edits": True, "allow": []}
         given |= {"rules": [dict(rule) for rule in self.rules], "root": str(self.root)}
-        given |= {"asks": True, "keeper": self.told["keeper"]}
+        given |= {"asks": True, "approval_server": self.told["approval_server"]}
         client = Client(given, agent_client.Reports((self.home / "said").open("wb")))
         client.session = "s1"
         client._agent.wait()

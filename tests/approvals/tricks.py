@@ -117,12 +117,12 @@ while True:
 
 
 def _answers_itself(word: str, command: str) -> Play:
-    """Another process answers at the keeper's path."""
+    """Another process answers at the approval server's path."""
 
     def play(stage: Stage) -> int:
         allowed(stage)
-        assert stage.keeper
-        argv = [sys.executable, "-c", _SERVER, str(stage.keeper.path), word]
+        assert stage.server
+        argv = [sys.executable, "-c", _SERVER, str(stage.server.path), word]
         with subprocess.Popen(argv, stdout=subprocess.PIPE) as server:
             assert server.stdout
             server.stdout.readline()
@@ -135,27 +135,27 @@ def _answers_itself(word: str, command: str) -> Play:
 
 
 def _takes_it(stage: Stage) -> int:
-    """The agent asks the keeper itself before its call: the yes is used up, and the call does not run."""
+    """The agent asks the approval server itself before its call: the yes is used up, and the call does not run."""
     allowed(stage)
-    approval_client.ask(stage.told["keeper"], SHELL[stage.agent], {"command": A}, asks=True)
+    approval_client.ask(stage.told["approval_server"], SHELL[stage.agent], {"command": A}, asks=True)
     return ran(stage.call(A))
 
 
-def _no_keeper(stage: Stage) -> int:
+def _no_server(stage: Stage) -> int:
     allowed(stage)
-    assert stage.keeper
-    stage.keeper.path.unlink()
+    assert stage.server
+    stage.server.path.unlink()
     return ran(stage.call(A)) + ran(stage.call(FREE))
 
 
 def _garbage(what: bytes) -> Play:
-    """Nonsense at the keeper's socket makes no yes."""
+    """Nonsense at the approval server's socket makes no yes."""
 
     def play(stage: Stage) -> int:
         allowed(stage, B)
-        assert stage.keeper
+        assert stage.server
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(str(stage.keeper.path))
+            line.connect(str(stage.server.path))
             line.sendall(what)
             line.shutdown(socket.SHUT_WR)
             said = line.recv(64)
@@ -186,7 +186,7 @@ def forged() -> Iterator[tuple[str, Play]]:
         yield f"another server says {word!r} to the allowed call", _answers_itself(word, A)
         yield f"another server says {word!r} to another call", _answers_itself(word, B)
     yield "the agent takes the yes", _takes_it
-    yield "no keeper", _no_keeper
+    yield "no server", _no_server
     for what in (b"yes", b"{}", b"[]", b"{", b"\xff", b'{"tool": "Bash", "arguments": {}, "asks": true}'):
         yield f"nonsense {what!r}", _garbage(what)
 

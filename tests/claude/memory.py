@@ -16,10 +16,10 @@ from typing import cast
 
 from tests.claude.running import VERSION, Agent, Ran, cli
 from tests.claude.stub import Stub, says
-from worker.runners import idle_agents
 from worker.runners.claude.living import ClaudeLiving
 from worker.runners.guard.footprint import Process, _own_memory
 from worker.runners.guard.processes import Processes
+from worker.runners.warm import idle_agents
 
 _MIB = 2**20
 #: One in so many messages is the next one of the session before, which is kept.

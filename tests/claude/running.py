@@ -21,11 +21,11 @@ from api_client.contract.settings import Settings
 from tests.claude.stub import Stub
 from tests.runs import Asked, Ran, ordered, ran
 from tests.support import processes_with, wait_for
-from worker.runners import idle_agents
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.hooks import read_marks
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.guard.processes import Processes
+from worker.runners.warm import idle_agents
 
 #: The version the endings were measured with; `make e2e-claude` installs it.
 VERSION = "2.1.329"

@@ -18,9 +18,9 @@ from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, calls, says
 from tests.runs import Ran
 from tests.support import certificate, processes_with, wait_for
-from worker.runners import idle_agents
 from worker.runners.guard import box
 from worker.runners.guard.marks import MARK, number_inside
+from worker.runners.warm import idle_agents
 
 SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 

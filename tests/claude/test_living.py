@@ -178,7 +178,7 @@ async def test_with_two_worker_processes_each_message_finds_its_process_also_aft
 ) -> None:
     with Model() as model:
         settings = replace(claude_settings, claude_api_url=model.url, box="off", **WARM)
-        settings = replace(settings, claude_warm_patience=10.0)
+        settings = replace(settings, affinity_patience=10.0)
         worker = worker_process("--processes", "2", settings=settings)
         async with TurnsClient(settings) as client:
             chat = Chat(client, model)

@@ -25,12 +25,12 @@ from tests.claude.test_adoption import Stage
 from tests.installation import WorkerProcess
 from tests.runs import Ran, ordered
 from tests.support import alive, processes_with, wait_for, wait_until
-from worker.runners import idle_agents
-from worker.runners.agent_life import Limits
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.claude.spare import ClaudeSpare
 from worker.runners.guard import box, doors
+from worker.runners.warm import idle_agents
+from worker.runners.warm.agent_life import Limits
 
 _OK = says("Guten ", "Tag.")
 

@@ -18,9 +18,9 @@ from tests.claude.running import Agent, at_first_output, inside
 from tests.claude.stub import calls, fails, says, told
 from tests.runs import Asked, Ran
 from tests.support import processes_with, wait_for
-from worker.runners import idle_agents
 from worker.runners.guard import box, doors
 from worker.runners.guard.marks import number_inside
+from worker.runners.warm import idle_agents
 
 _OK = says("Guten ", "Tag.")
 

@@ -516,7 +516,7 @@ MUTANTS = [
     EngineMutant(
         "what an earlier holder left recorded stays",
         _TURNS + "folders.py",
-        "range(attempt if went_on else 1, attempt + 1)",
+        "range(attempt if continued else 1, attempt + 1)",
         "range(attempt, attempt + 1)",
         _UNIT + "test_record.py",
         "test_a_holder_removes_what_is_recorded_of_its_own_run_and_of_those_before_it_that_others_held",

@@ -37,7 +37,9 @@ MUTANTS = [
         "if nth <= number('cmd') then return claimed() end",
         "if false then return claimed() end",
     ),
-    Mutant("a holder that goes on does not learn what changed", "turn", "'went_on', NOW, fields", "'went_on', NOW, {}"),
+    Mutant(
+        "a holder that goes on does not learn what changed", "turn", "'continued', NOW, fields", "'continued', NOW, {}"
+    ),
     Mutant("a repeated commit tells but a part of the record", "commit", "redis.call('HGETALL', TURN)", "fields"),
     Mutant("a holder goes on under no number", "commit", "set('cmd', nth)"),
     Mutant("a holder goes on before the delay is over", "commit", " and delay_ms <= 0 and", " and"),

@@ -227,7 +227,7 @@ def committed(step: Step) -> None:
     outcome = before.stop or move.outcome.encode() or off(step, move.state.encode(), after.tokens_used)
     rule(not after.accepted, "a commit kept what was accepted before it")
     if keep and move.next and not (outcome or move.delay_ms or move.suspend_ms):
-        rule(step.reply[0] == b"went_on", "a holder that can go on was sent away")
+        rule(step.reply[0] == b"continued", "a holder that can go on was sent away")
         told_record(step)
         turn.cmd = number
         begun(step, move.next.encode(), token)

@@ -274,7 +274,7 @@ class Schedule:
         ]
         reply = yield from self._numbered("commit", run, [keep, "", *arguments], events)
         self._runs.remove(run)
-        goes_on = reply[0] in {b"went_on", b"claimed"}
+        goes_on = reply[0] in {b"continued", b"claimed"}
         if goes_on or reply[0] == b"done":
             said = [event for _, _, events in run.sent[run.before :] for event in events]
             rules.told_whole(run.turn, said if run.link.task in RUNS else None, goes_on)

@@ -1,4 +1,4 @@
-"""An agent without a process that lives from one message of its session to the next (``worker.runners.idle_agents``).
+"""An agent without a process that lives from one message of its session to the next (``worker.runners.warm``).
 
 A file in the folder ``kept`` stands for its process: it is there as long as the agent lives, and names the engine's.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from api_client.contract.completion import Verdict
 from tests.inline.runner import InlineRunner
-from worker.runners import idle_agents
-from worker.runners.agent_life import Limits
 from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.warm import idle_agents
+from worker.runners.warm.agent_life import Limits
 
 
 class LivingRunner(InlineRunner):

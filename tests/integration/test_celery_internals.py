@@ -470,7 +470,7 @@ def test_a_pop_that_waits_for_answers_alone_is_ended_when_a_slot_for_agents_is_f
 def test_the_queue_of_one_process_leaves_nothing_in_the_broker(app: Celery, settings: Settings) -> None:
     queue, prefix = own_queue_of("worker-1-1@host"), f"{settings.namespace}:celery:"
     app.amqp.queues.add(queue)
-    [item, _] = chain_of(Link(RUN, 1), TURN, "s", keeper="worker-1-1@host")
+    [item, _] = chain_of(Link(RUN, 1), TURN, "s", worker="worker-1-1@host")
     app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
     expire(app, queue.name)
     with redis.Redis.from_url(settings.redis_url, decode_responses=True) as store:

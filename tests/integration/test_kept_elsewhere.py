@@ -57,7 +57,7 @@ class Chat:
     @property
     def keeper(self) -> str:
         """Who keeps its agent, as the store has it."""
-        found = self._at.store.get(self._at.keys.keeper(self.session))
+        found = self._at.store.get(self._at.keys.affinity(self.session))
         assert found is None or isinstance(found, bytes)
         return (found or b"").decode()
 
@@ -65,7 +65,7 @@ class Chat:
 def warm(installation: Installation, patience: float = PATIENT, **changes: object) -> Settings:
     """Have agents kept."""
     return installation.play(
-        SCRIPT, runner="inline_living", claude_warm_seconds=300.0, claude_warm_patience=patience, **changes
+        SCRIPT, runner="inline_living", claude_warm_seconds=300.0, affinity_patience=patience, **changes
     )
 
 

@@ -94,7 +94,7 @@ async def test_a_turn_left_to_its_agents_keeper_is_a_task_there_and_says_so_wher
     installation: Installation, watcher: Watcher
 ) -> None:
     answer = '- attempts: [[say: "Hi. <!-- STEP: done -->"]]'
-    installation.play(answer, runner="inline_living", claude_warm_seconds=300.0, claude_warm_patience=60.0)
+    installation.play(answer, runner="inline_living", claude_warm_seconds=300.0, affinity_patience=60.0)
     installation.worker("--processes", "2")
     chat = Chat(installation)
     await chat.say()

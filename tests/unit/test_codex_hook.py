@@ -21,7 +21,7 @@ def orders(tmp_path: Path) -> dict[str, Any]:
     folder = tmp_path / "run"
     folder.mkdir()
     given = {"rules": [ASK], "root": str(tmp_path), "folder": str(folder), "asks": True, "denied": "Nobody may."}
-    return given | named | {"unasked": "Nobody may.", "later": "Later.", "said": "", "keeper": None}
+    return given | named | {"unasked": "Nobody may.", "later": "Later.", "said": "", "approval_server": None}
 
 
 def hooked(orders: dict[str, Any], call: object) -> tuple[int, str]:

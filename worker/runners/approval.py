@@ -1,6 +1,6 @@
 """Enforce a person's approval of one tool call: the approval is used up in the turn's record before the call runs.
 
-The hooks of the continued run ask a keeper about each call (``approval_client``). An approval is valid for the first
+The hooks of the continued run ask an approval server about each call (``approval_client``). An approval is valid for the first
 call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
 """
 
@@ -72,13 +72,14 @@ def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
     tools = order.tools
     if tools is None:
         return {}
-    keeper = {"path": str(tools.keeper), "peer": 0 if boxed else os.getpid()} if tools.keeper else None
+    path, peer = tools.approval_socket, 0 if boxed else os.getpid()
+    server = {"path": str(path), "peer": peer} if path else None
     words = {"denied": tools.denied, "unasked": tools.unasked, "later": tools.later, "said": tools.said}
     run = {"rules": list(tools.rules), "root": str(tools.root), "folder": str(order.directory), "asks": tools.asks}
-    return run | words | {"keeper": keeper}
+    return run | words | {"approval_server": server}
 
 
-class PermitKeeper:
+class ApprovalServer:
     """Answers the hooks of one run that continues after a person's decision.
 
     ``use_up`` marks the approval as used in the turn's record, and returns False if it already was; None means it was.

@@ -1,7 +1,7 @@
-"""Ask the permit keeper whether a tool call may run. Standard library only, for hooks and agent clients.
+"""Ask the approval server whether a tool call may run. Standard library only, for hooks and agent clients.
 
-The keeper is outside the sandbox and listens on a unix socket. An agent could replace the socket, but not fake the
-keeper's process id: seen from a sandbox it is 0, which no process inside has.
+The server is outside the sandbox and listens on a unix socket. An agent could replace the socket, but not fake the
+server's process id: seen from a sandbox it is 0, which no process inside has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def ask(
-    keeper: Mapping[str, Any] | None,
+    server: Mapping[str, Any] | None,
     tool: str,
     arguments: Mapping[str, Any],
     *,
@@ -30,7 +30,7 @@ def ask(
     waits: bool = False,
     ended: bool = False,
 ) -> str:
-    """Ask the keeper about a call; without a keeper the answer is ``GO``.
+    """Ask the approval server about a call; without a server the answer is ``GO``.
 
     ``asks``: the rules require a person's decision. ``waits``: the agent runs calls in parallel and reports their ends.
     ``ended``: the call has ended.
@@ -38,18 +38,18 @@ def ask(
     Raises:
         OSError: the keeper is unreachable or another process; the call must not run.
     """
-    if not keeper:
+    if not server:
         return GO
     call = {"tool": tool, "arguments": arguments, "asks": asks, "waits": waits, "ended": ended}
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_PATIENCE)
-        line.connect(keeper["path"])
+        line.connect(server["path"])
         peer, _, _ = _CREDENTIALS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        if peer != keeper["peer"]:
-            raise PermissionError("another process answers in the keeper's place")
+        if peer != server["peer"]:
+            raise PermissionError("another process answers in the approval server's place")
         line.sendall(json.dumps(call).encode())
         line.shutdown(socket.SHUT_WR)
         said = line.recv(16).decode("ascii", "replace")
     if said not in {YES, NO, GO, LATER}:
-        raise ConnectionError("the keeper of permits did not answer")
+        raise ConnectionError("the approval server did not answer")
     return said

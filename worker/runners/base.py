@@ -23,7 +23,7 @@ class ToolOrders:
         rules: rules as ``ToolRule.to_dict`` writes them, in order.
         root: HELIX_ROOT.
         asks: True if a person can be asked; otherwise such calls are denied.
-        keeper: socket of the ``PermitKeeper``, after a person's decision.
+        approval_socket: socket of the ``ApprovalServer``, after a person's decision.
         denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
             person's decision.
         secrets: values hidden from questions, longest first.
@@ -32,7 +32,7 @@ class ToolOrders:
     rules: tuple[Mapping[str, Any], ...]
     root: Path
     asks: bool = True
-    keeper: Path | None = None
+    approval_socket: Path | None = None
     denied: str = ""
     unasked: str = ""
     later: str = ""

@@ -113,7 +113,7 @@ class AgentRun:
                 continuation = Continuation(self._so_far, writer.emit)
             emit = continuation.emit if continuation else writer.emit
             result: RunResult | None = None
-            if order.recorded and order.delivery > 1 and not self._lease.went_on and isinstance(runner, Adopts):
+            if order.recorded and order.delivery > 1 and not self._lease.continued and isinstance(runner, Adopts):
                 result = await self._adopted(runner, order, emit)
             if result is None and self._parts.spending:
                 await self._affordable(self._parts.spending, order)
@@ -125,7 +125,7 @@ class AgentRun:
             if result.completion.kind is ErrorKind.HOST:
                 result = await self._parts.threads.files(self._parts.host.weighed, result, self._turn.delivery)
             if result.kept_seconds:
-                await self._parts.ledger.keep(order.turn_id, order.session_id, result.kept_seconds)
+                await self._parts.ledger.set_affinity(order.turn_id, order.session_id, result.kept_seconds)
             return continuation.ended(result) if continuation else result
         finally:
             self._at_end.close()
@@ -205,11 +205,11 @@ class AgentRun:
     def _blocks(self) -> bool:
         """True if making ready has to wait: for files, for the rest of an earlier delivery, or for the store."""
         turn, lease = self._turn, self._lease
-        if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
+        if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.continued):
             return True
         if folders.works_in_files(self._parts.settings, turn, self._parts.runners):
             return True
-        return not lease.went_on and has_answer(folders.folder_of(self._parts.settings, turn))
+        return not lease.continued and has_answer(folders.folder_of(self._parts.settings, turn))
 
     def _equipped(self, order: Order) -> Order:
         """The order with what each kind of interruption adds. Raises ``SettingsError``, ``OSError``."""
@@ -241,7 +241,7 @@ class AgentRun:
         attempt = self._lease.claim.link.attempt
         if (
             may_block
-            and self._lease.went_on
+            and self._lease.continued
             and folders.may_be_recorded(self._parts.settings, self._turn, self._parts.runners)
         ):
             folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
@@ -272,7 +272,7 @@ class AgentRun:
             tools=reads_files(runner),
         )
         # Nobody is left to end what an agent started when its worker and its guard were killed together.
-        if turn.delivery > 1 and not self._lease.went_on and (left := sweep_before(turn.turn_id, turn.delivery)):
+        if turn.delivery > 1 and not self._lease.continued and (left := sweep_before(turn.turn_id, turn.delivery)):
             log.error("attempt.left_processes", pids=left)
 
     def _prepared(self, may_block: bool) -> tuple[AnyRunner, Order]:

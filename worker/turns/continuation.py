@@ -58,7 +58,10 @@ class Continuation:
         continued = go_on(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
         self._become(continued.text)
         added = len(continued.text) - continued.kept
-        evidence = {**completion.evidence, "went_on": {"kept": continued.kept, "added": added, "fits": continued.fits}}
+        evidence = {
+            **completion.evidence,
+            "continuation": {"kept": continued.kept, "added": added, "fits": continued.fits},
+        }
         if completion.verdict is Verdict.COMPLETE and not continued.fits:
             broken = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=_NO_FIT, evidence=evidence)
             return replace(result, completion=broken, text=continued.text, agent_session="")

@@ -27,13 +27,11 @@ from api_client.store.store import Store
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import Ability
-from worker.runners import idle_agents
 from worker.runners.guard import processes
 from worker.turns import folders
 from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host, obstacle
-from worker.turns.leases.kept_agents import KeptAgents
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
@@ -46,6 +44,7 @@ from worker.turns.session_files import session_files
 from worker.turns.slots import Seat, Slots
 from worker.turns.tasks.celery_internals import Intake, Receiver, expire, own_queue_of
 from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
+from worker.turns.warm_agents import WarmAgents
 
 log = structlog.get_logger()
 
@@ -129,8 +128,8 @@ class Engine:
         self.stays_down = False
         self._looking = looking = looking or OneConnection(settings)
         self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up, looking)
-        kept = KeptAgents(settings, self.name, idle_agents.shared(), lambda: self.intake.takes(), looking)
-        self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
+        self._agents = WarmAgents(settings, self.name, lambda: self.intake.takes(), looking)
+        self._watch = Watch(() if alone else (self._reaper, self._agents, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated = isolated
@@ -208,7 +207,7 @@ class Engine:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
             self.receiver.wake()
             if self._quiet_ordered:  # no message can come to them
-                idle_agents.shared().end_all()
+                self._agents.end_all()
         idle = order == WorkerOrder.DRAIN and was and not self.slots.busy
         if (order == WorkerOrder.STOP or idle) and not self.stays_down:
             self.stays_down = True
@@ -226,7 +225,7 @@ class Engine:
         if self._was_sick and not sick:
             self.receiver.wake()
         if sick and not self._was_sick:
-            idle_agents.shared().end_all()
+            self._agents.end_all()
         self._was_sick = sick
 
     def _look_around(self) -> None:
@@ -245,7 +244,7 @@ class Engine:
             took_at=lambda: self._took_at,
             obey=self._obey,
             loop_blocked=lambda: self.loop.worst_block,
-            kept=idle_agents.shared().seen,
+            kept=self._agents.seen,
         )
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
@@ -269,25 +268,25 @@ class Engine:
         """Publish the chain of a turn that never ran: it comes from the line, where its owner's turn has come."""
         return self.announce(link, turn_id, session_id, preferred=False)
 
-    def announce(self, link: Link, turn_id: str, session_id: str, keeper: str = "", *, preferred: bool = True) -> bool:
+    def announce(self, link: Link, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True) -> bool:
         """Publish the chain that carries out ``link``. False, and logged, if it failed: a reaper announces it again.
 
-        What was at work before is ``preferred`` to turns that never ran. ``keeper``: the worker process that is to take
-        it, soon or never.
+        What was at work before is ``preferred`` to turns that never ran. ``worker``: the process that is to take it,
+        soon or never.
         """
         report = _TASK.get()
         task = report.task if report else None
         signatures = [
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=preferred, keeper=keeper)
+            for item in chain_of(link, turn_id, session_id, preferred=preferred, worker=worker)
         ]
-        if keeper:
-            self._celery.amqp.queues.add(own_queue_of(keeper))
+        if worker:
+            self._celery.amqp.queues.add(own_queue_of(worker))
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:
             chain(*signatures).apply_async(retry=False, **family)
-            if keeper:
-                expire(self._celery, own_queue(keeper))
+            if worker:
+                expire(self._celery, own_queue(worker))
         except (OperationalError, OSError) as error:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
             return False
@@ -316,7 +315,7 @@ class Engine:
             while self.receiver.listens and time.monotonic() < give_up:
                 self.receiver.wake()
                 threading.Event().wait(_LOOK_SECONDS)
-            idle_agents.shared().end_all()
+            self._agents.end_all()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
             # Every run of this process, started or about to start; other workers get their turns without a strike.
             self.leases.stop_all("shutdown")
@@ -333,5 +332,5 @@ class Engine:
             self.loop.result_of(self._store.close())
         self.loop.close()
         self._threads.close()
-        idle_agents.shared().close()
+        self._agents.close()
         processes.shared().stop()

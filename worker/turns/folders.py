@@ -173,16 +173,16 @@ def _move(name: str, left: int, own: int) -> None:
         log.warning("files.not_taken_over", name=name, error=str(error))
 
 
-def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, went_on: bool) -> range:
+def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, continued: bool) -> range:
     """The attempts whose runs may be recorded still, and need not be once the claimed link's move is stored.
 
     That is the link's own, and those before it where another holder may have died before it removed their recordings.
-    ``went_on``: this holder carried out the link before too.
+    ``continued``: this holder carried out the link before too.
     """
     attempt, runs = claim.link.attempt, runs_agent(claim.link.task)
-    if (went_on and not runs) or not may_be_recorded(settings, claim.turn, runners):
+    if (continued and not runs) or not may_be_recorded(settings, claim.turn, runners):
         return range(0)
-    return range(attempt if went_on else 1, attempt + 1)
+    return range(attempt if continued else 1, attempt + 1)
 
 
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:

@@ -61,7 +61,7 @@ async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, p
     published.
     """
     claim = lease.claim
-    ended = folders.unforgotten(parts.settings, claim, parts.runners, went_on=lease.went_on)
+    ended = folders.unforgotten(parts.settings, claim, parts.runners, continued=lease.continued)
     alone = len(ended) == 1 and following is not None and tasks.runs_agent(following.link.task)
     if ended and not alone and not published:
         await parts.threads.files(folders.forget_runs, parts.settings, claim.turn, ended)

@@ -41,7 +41,7 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 #: Until a turn that this worker left to others is announced again, in seconds.
 _SOON_SECONDS = 0.5
 
-#: Until a turn that was left to its agent's keeper is looked at again, in seconds; each time so much longer.
+#: Until a turn that was left to another worker is looked at again, in seconds; each time so much longer.
 _FIRST_PAUSE = 0.02
 #: The code of an error by which a worker's set-up is wrong.
 _SET_UP = "config"
@@ -245,7 +245,7 @@ class TurnService:
         if claim.why == "missing":
             log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
         log.info("turn.refused", link=str(link), why=claim.why)
-        report.end(f"left to {claim.keeper}" if claim.keeper else f"nothing to do: {claim.why.replace('_', ' ')}")
+        report.end(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._who_can(link, turn_id):
             # Soon again, until one of those takes it; where nobody can, the wait for each announcement doubles.
             await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
@@ -254,9 +254,9 @@ class TurnService:
         return None
 
     async def _asked(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | Refusal:
-        """The claim. A run is first left to the worker that keeps its session's agent, which is rung for it.
+        """The claim. A run is first left to the worker with an affinity to its session, which is rung for it.
 
-        That one has ``claude_warm_patience`` to claim it; the store counts them, and no other gets the turn before.
+        That one has ``affinity_patience`` to claim it; the store counts them, and no other gets the turn before.
         """
         lack = (link.task not in TASKS and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
@@ -267,10 +267,10 @@ class TurnService:
             )
             if isinstance(claim, Claim):
                 return claim
-            if not claim.keeper:
-                return replace(claim, keeper=rung)
+            if not claim.worker:
+                return replace(claim, worker=rung)
             if not rung:
-                rung = claim.keeper
+                rung = claim.worker
                 await self.parts.threads.files(self.parts.ring, link, turn_id, session_id, rung)
             await asyncio.sleep(pause)
             pause += _FIRST_PAUSE

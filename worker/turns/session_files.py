@@ -95,7 +95,7 @@ class SnapshotStore:
 
     async def restore(self, lease: Lease) -> None:
         """Bring what this host has not. Raises as ``SessionFiles``."""
-        if lease.went_on or not find_work(lease.claim.turn.request).in_session:
+        if lease.continued or not find_work(lease.claim.turn.request).in_session:
             return
         with self._noting():
             await self._threads.transfers(self._restore, lease, await self._ledger.files(lease.claim))

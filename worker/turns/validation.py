@@ -115,7 +115,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     if verdict.outcome is None or not verdict.outcome.success:
         return both
     accepted = AcceptedAnswer(move=both.move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
-    ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, went_on=lease.went_on)
+    ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, continued=lease.continued)
     try:
         await publisher.publish(parts, lease, accepted, found.files, ended)
     except (JudgingPaused, SettingsError, SessionTooLarge, FilesUnavailable):

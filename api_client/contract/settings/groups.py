@@ -99,8 +99,8 @@ class Agents:
         number(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
-    claude_warm_patience: float = constant(
-        0.2, number(0, 60), "A message waits so long for the worker that keeps its session's CLI; then any runs it."
+    affinity_patience: float = constant(
+        0.2, number(0, 60), "A message waits so long for the worker that can best go on with its session."
     )
     claude_warm_processes: int = constant(16, integer(1, 1000), "How many are kept in each worker process.")
     claude_warm_per_owner: int = constant(2, integer(1, 1000), "How many of these for one owner.")

@@ -167,7 +167,7 @@ local function claimed()
   return { 'claimed', NOW, redis.call('HGETALL', TURN) }
 end
 -- What a holder is answered that goes on: the fields that it does not know yet.
-local function went_on()
+local function continued()
   flush()
-  return { 'went_on', NOW, fields }
+  return { 'continued', NOW, fields }
 end

@@ -69,7 +69,7 @@ class Changes:
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
         self._worker = worker
-        self._patience_ms = int(settings.claude_warm_patience * 1000) if settings.claude_warm_seconds else 0
+        self._patience_ms = int(settings.affinity_patience * 1000)
         self._queue = queue_in(settings)
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "line_up": LINE_UP}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
@@ -114,8 +114,8 @@ class Changes:
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
         values["patience_ms"] = self._patience_ms
-        keeper = keys_of(self._settings.namespace, turn_id).keeper(session_id)
-        reply = yield self._command("claim", turn_id, session_id, list, values, more_keys=(keeper,))
+        affinity = keys_of(self._settings.namespace, turn_id).affinity(session_id)
+        reply = yield self._command("claim", turn_id, session_id, list, values, more_keys=(affinity,))
         if reply[0] == b"refused":
             return Refusal(*(part.decode() for part in reply[1:]))
         record = hash_of(reply[2])
@@ -192,7 +192,7 @@ class Changes:
         """
 
         def read(reply: Any) -> Behind | PauseRefusal | Claim | CommitResult:
-            if reply[0] not in {b"went_on", b"claimed"}:
+            if reply[0] not in {b"continued", b"claimed"}:
                 return _not_done(reply) or _committed(reply)
             pairs = reply[2]
             values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]

@@ -65,11 +65,11 @@ class Claim:
 class Refusal:
     """The turn was not there to be taken; ``why`` is one word for the log.
 
-    ``keeper``: where it is ``kept``, the worker process that keeps its session's agent, and is to take it.
+    ``worker``: where it is ``kept``, the worker process with an affinity to its session, which is to take it.
     """
 
     why: str
-    keeper: str = ""
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,23 +139,20 @@ class Ledger:
         )
         return await self._exchange(claiming)
 
-    async def keep(self, turn_id: str, session_id: str, seconds: float) -> None:
-        """Note that this worker keeps the agent of a turn's session for this long. Not vital."""
+    async def set_affinity(self, turn_id: str, session_id: str, seconds: float) -> None:
+        """Note that this worker can best go on with a turn's session, for this long. Not vital."""
         with contextlib.suppress(RedisError):
-            key, life = keys_of(self._settings.namespace, turn_id).keeper(session_id), max(1, int(seconds * 1000))
+            key, life = keys_of(self._settings.namespace, turn_id).affinity(session_id), max(1, int(seconds * 1000))
             await self._connection.ask("SET", key, self.worker, "PX", life)
 
-    async def keeper(self, session_id: str) -> str:
-        """Return which worker keeps a session's agent, asking once; empty for none."""
-        found = await self._connection.ask("GET", self._keeper(session_id))
+    async def find_affinity(self, session_id: str) -> str:
+        """Return which worker can best go on with a session, asking once; empty for none."""
+        found = await self._connection.ask("GET", self._keys.affinity(session_id))
         return found.decode() if found else ""
 
-    async def keep_no_more(self, session_id: str) -> None:
-        """Forget that this worker keeps a session's agent, if it does; asks once."""
-        await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keeper(session_id), self.worker)
-
-    def _keeper(self, session_id: str) -> str:
-        return self._keys.keeper(session_id)
+    async def clear_affinity(self, session_id: str) -> None:
+        """Remove this worker's affinity to a session, if it has one; asks once."""
+        await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
     async def others(self) -> list[WorkerReport]:
         """The processes of other workers that are there, as they last reported."""

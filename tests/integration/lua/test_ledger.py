@@ -211,7 +211,7 @@ async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsCl
 @pytest.fixture
 def keepers(settings: Settings) -> tuple[Ledger, Ledger]:
     """Two workers that keep agents."""
-    warm = replace(settings, claude_warm_seconds=60.0, claude_warm_patience=30.0)
+    warm = replace(settings, claude_warm_seconds=60.0, affinity_patience=30.0)
     return Ledger(warm, "worker-1"), Ledger(warm, "worker-2")
 
 
@@ -227,18 +227,18 @@ async def test_a_run_is_left_to_the_keeper_of_its_agent_for_a_while_and_then_to_
 ) -> None:
     keeper, other = keepers
     first = await client.submitter.submit(request())
-    keeper.keep(first, "s-1", 60.0)
+    keeper.set_affinity(first, "s-1", 60.0)
     for _ in range(2):
         assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1")
     claim = claimed(keeper, first)
     assert claim.turn.delivery == 1
-    assert keeper.keeper("s-1") == "worker-1", "it has its agent at work"
+    assert keeper.find_affinity("s-1") == "worker-1", "it has its agent at work"
     assert store.hget(Keys(settings.namespace).turn(first), "kept_until") == b"0", "the next run is left to it anew"
     keeper.commit(claim, Move(attempt=1, state=TurnState.QUEUED, next=FIRST))
     assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1"), "each run anew"
     over(store, settings, first)
     claimed(other, first)
-    assert not keeper.keeper("s-1"), "what the keeper has is another conversation now"
+    assert not keeper.find_affinity("s-1"), "what the keeper has is another conversation now"
 
 
 @pytest.mark.parametrize("why", ["avoided", "strikes", "alone", "judged", "not kept", "no patience"])
@@ -249,7 +249,7 @@ async def test_a_run_that_cannot_be_the_keepers_is_not_left_to_it(
     turn_id = await client.submitter.submit(request())
     record = Keys(settings.namespace).turn(turn_id)
     if why != "not kept":
-        keeper.keep(turn_id, "s-1", 60.0)
+        keeper.set_affinity(turn_id, "s-1", 60.0)
     match why:
         case "avoided":
             store.hset(record, "avoid", "worker-1")
@@ -259,11 +259,11 @@ async def test_a_run_that_cannot_be_the_keepers_is_not_left_to_it(
             claim = claimed(keeper, turn_id)
             keeper.commit(claim, Move(attempt=1, next=Link(VALIDATE, 1)))
         case "no patience":
-            other = Ledger(replace(settings, claude_warm_seconds=60.0, claude_warm_patience=0.0), "worker-2")
+            other = Ledger(replace(settings, claude_warm_seconds=60.0, affinity_patience=0.0), "worker-2")
     link = Link(VALIDATE, 1) if why == "judged" else FIRST
     assert isinstance(other.claim(turn_id, "s-1", link, alone=why == "alone"), Claim)
     kept = why in ("judged", "no patience")
-    assert keeper.keeper("s-1") == ("worker-1" if kept else "")
+    assert keeper.find_affinity("s-1") == ("worker-1" if kept else "")
 
 
 async def test_only_the_keeper_forgets_that_it_is(
@@ -271,9 +271,9 @@ async def test_only_the_keeper_forgets_that_it_is(
 ) -> None:
     keeper, other = keepers
     turn_id = await client.submitter.submit(request())
-    keeper.keep(turn_id, "s-1", 60.0)
-    assert 50_000 < int(store.pttl(Keys(settings.namespace).keeper("s-1"))) <= 60_000  # type: ignore[arg-type]
-    other.keep_no_more("s-1")
-    assert other.keeper("s-1") == "worker-1"
-    keeper.keep_no_more("s-1")
-    assert not other.keeper("s-1")
+    keeper.set_affinity(turn_id, "s-1", 60.0)
+    assert 50_000 < int(store.pttl(Keys(settings.namespace).affinity("s-1"))) <= 60_000  # type: ignore[arg-type]
+    other.clear_affinity("s-1")
+    assert other.find_affinity("s-1") == "worker-1"
+    keeper.clear_affinity("s-1")
+    assert not other.find_affinity("s-1")

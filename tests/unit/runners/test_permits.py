@@ -1,4 +1,4 @@
-"""The permit that a yes leaves, its keeper, and what the hooks make of it."""
+"""The permit that a yes leaves, its server, and what the hooks make of it."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from api_client.contract.tool_calls import WaitingCall
 from tests.approvals.stages import AGENTS, ASKED, DENIED, RUNS, Stage
 from tests.runs import order_in
 from worker.runners import approval_client
-from worker.runners.approval import PermitKeeper, digest_of, tool_orders
+from worker.runners.approval import ApprovalServer, digest_of, tool_orders
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.named_files import digests_of
@@ -90,14 +90,14 @@ def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> Non
 
 def test_a_keeper_goes_with_its_run_and_without_it_nothing_runs(tmp_path: Path) -> None:
     question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").interruption()
-    keeper = PermitKeeper(question, tmp_path, None)
-    order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, keeper=keeper.path))
-    told = tool_orders(order, boxed=False)["keeper"]
+    server = ApprovalServer(question, tmp_path, None)
+    order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, approval_socket=server.path))
+    told = tool_orders(order, boxed=False)["approval_server"]
     assert approval_client.ask(told, "Bash", {}, asks=False) == approval_client.GO
-    with pytest.raises(PermissionError, match="in the keeper's place"):
+    with pytest.raises(PermissionError, match="in the approval server's place"):
         approval_client.ask(told | {"peer": 0}, "Bash", {}, asks=False)  # as from a sandbox
-    keeper.close()
-    assert not keeper.path.parent.exists()
+    server.close()
+    assert not server.path.parent.exists()
     with pytest.raises(OSError, match="No such file"):
         approval_client.ask(told, "Bash", {}, asks=False)
 

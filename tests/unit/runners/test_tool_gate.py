@@ -111,7 +111,13 @@ def test_the_hook_takes_a_relative_path_from_where_the_shell_is(tmp_path: Path) 
     (tmp_path / "a" / "b").mkdir(parents=True)
     rules = [{"folder": "secrets/*", "do": "deny"}]
     words = dict.fromkeys(("denied", "later", "unasked", "said"), "no")
-    order = {"rules": rules, "root": str(tmp_path), "folder": str(tmp_path / "a"), "asks": True, "keeper": None}
+    order = {
+        "rules": rules,
+        "root": str(tmp_path),
+        "folder": str(tmp_path / "a"),
+        "asks": True,
+        "approval_server": None,
+    }
     file = tmp_path / "order.json"
     file.write_text(json.dumps(order | words | {"question": str(tmp_path / "question")}))
     call = {"tool_name": "Bash", "tool_input": {"command": "cat ../../secrets/x"}, "tool_use_id": "c"}

@@ -345,7 +345,7 @@ def test_the_real_hooks_find_the_parser(flags: list[str], hook: Path, command: s
         "denied": "No.",
         "later": "Later.",
     }
-    (tmp_path / "order").write_text(json.dumps({**order, **named, "answer": None, "keeper": None}))
+    (tmp_path / "order").write_text(json.dumps({**order, **named, "answer": None, "approval_server": None}))
     call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": "c"}
     argv = [sys.executable, *flags, str(hook), str(tmp_path / "order")]
     done = subprocess.run(argv, input=json.dumps(call), capture_output=True, text=True, check=False, env={})

@@ -12,14 +12,14 @@ import pytest
 
 from api_client.contract.completion import Completion, Verdict
 from tests.runs import Asked, order_in
-from worker.runners.agent_life import Limits
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.completion_gate import Evidence, judge
 from worker.runners.claude.exchange import Exchange
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
-from worker.runners.demand import Demand
-from worker.runners.idle_agents import IdleAgents
+from worker.runners.warm.agent_life import Limits
+from worker.runners.warm.demand import Demand
+from worker.runners.warm.idle_agents import IdleAgents
 
 LIMITS = Limits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 

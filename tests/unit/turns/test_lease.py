@@ -92,7 +92,7 @@ def test_a_lost_lease_overrules_any_other_reason_and_nothing_overrules_it(clock:
 def test_the_deadline_stops_a_run_and_the_next_link_has_what_is_left_of_it(clock: Clock) -> None:
     held = lease(clock, deadline=3.0)
     held.go_on(Claim(held.claim.turn, Link(RUN, 2), "token", clock.now + 1, 1.5))
-    assert (held.went_on, held.deadline, held.lease_ends) == (True, clock.now + 2.5, clock.now + 1 + 0.75 * SECONDS)
+    assert (held.continued, held.deadline, held.lease_ends) == (True, clock.now + 2.5, clock.now + 1 + 0.75 * SECONDS)
     clock.now += 2.6
     assert held.reason == "expired"
 

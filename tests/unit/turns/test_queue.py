@@ -204,7 +204,7 @@ def test_what_its_own_queue_has_comes_first_and_counts_as_no_preferred_turn() ->
 
 
 def test_a_run_of_a_kept_agent_is_announced_to_its_keeper_and_judged_by_anybody() -> None:
-    first, second = chain_of(Link(RUN, 1), "t", "s", preferred=True, keeper="w@h")
+    first, second = chain_of(Link(RUN, 1), "t", "s", preferred=True, worker="w@h")
     assert (first["queue"], second["queue"]) == ("helix.run.own.w@h", CHECK_QUEUE)
 
 

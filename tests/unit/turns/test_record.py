@@ -195,7 +195,7 @@ def test_a_complete_run_whose_text_does_not_fit_is_incomplete_and_its_text_is_no
     log, result = run(reply)
     assert (result.completion.verdict, result.completion.why) == (Verdict.INCOMPLETE, Why.BROKE_OFF)
     assert log.text == result.text == SO_FAR
-    assert result.completion.evidence["went_on"] == {"kept": len(SO_FAR), "added": 0, "fits": False}
+    assert result.completion.evidence["continuation"] == {"kept": len(SO_FAR), "added": 0, "fits": False}
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCOMPLETE, Verdict.CANCELLED, Verdict.ERROR])
@@ -203,7 +203,7 @@ def test_a_run_that_breaks_off_again_keeps_its_verdict_and_adds_what_it_said(ver
     log, result = run(REPEATED + "eichert. Danach", verdict=verdict)
     assert result.completion.verdict is verdict
     assert log.text == result.text == SO_FAR + "eichert. Danach"
-    assert result.completion.evidence["went_on"] == {"kept": len(SO_FAR), "added": 15, "fits": True}
+    assert result.completion.evidence["continuation"] == {"kept": len(SO_FAR), "added": 15, "fits": True}
 
 
 # A long text is stored once, and found again by whoever reads the record.
@@ -388,16 +388,16 @@ def test_an_attempt_that_changes_again_is_read_again() -> None:
 # Of which runs a holder removes the recordings, once what it decided is stored.
 
 
-def unforgotten(link: Link, *, went_on: bool, recorded: bool = True) -> list[int]:
+def unforgotten(link: Link, *, continued: bool, recorded: bool = True) -> list[int]:
     runner = SimpleNamespace(name="r", adopt=lambda _order: None) if recorded else SimpleNamespace(name="r")
     turn = SimpleNamespace(request=SimpleNamespace(model="m", work=""), stage=0)
     claim: Any = SimpleNamespace(turn=turn, link=link)
     runners: Any = lambda _spec: (runner, "")  # noqa: E731
-    return list(folders.unforgotten(Settings(models={"m": "r"}), claim, runners, went_on=went_on))
+    return list(folders.unforgotten(Settings(models={"m": "r"}), claim, runners, continued=continued))
 
 
 @pytest.mark.parametrize(
-    ("link", "went_on", "attempts"),
+    ("link", "continued", "attempts"),
     [
         (Link(RUN, 1), False, [1]),
         (Link(RETRY, 3), False, [1, 2, 3]),
@@ -408,13 +408,13 @@ def unforgotten(link: Link, *, went_on: bool, recorded: bool = True) -> list[int
     ],
 )
 def test_a_holder_removes_what_is_recorded_of_its_own_run_and_of_those_before_it_that_others_held(
-    link: Link, went_on: bool, attempts: list[int]
+    link: Link, continued: bool, attempts: list[int]
 ) -> None:
-    assert unforgotten(link, went_on=went_on) == attempts
+    assert unforgotten(link, continued=continued) == attempts
 
 
 def test_of_a_runner_whose_runs_are_not_recorded_nothing_is_removed() -> None:
-    assert unforgotten(Link(RETRY, 3), went_on=False, recorded=False) == []
+    assert unforgotten(Link(RETRY, 3), continued=False, recorded=False) == []
 
 
 def test_what_was_accepted_is_read_again_as_it_was_written() -> None:

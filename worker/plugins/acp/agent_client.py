@@ -367,10 +367,10 @@ class Client:
         return bool(said == approval_client.YES)
 
     def _kept_word(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
-        """Ask the permit keeper about a call; if the keeper fails, deny every call."""
+        """Ask the approval server about a call; if the server fails, deny every call."""
         try:
-            given, keeper = arguments_of(call) or paths_by_name(call), self._given["keeper"]
-            return str(approval_client.ask(keeper, tool_of(call), given, asks=asks, waits=True, ended=ended))
+            given, server = arguments_of(call) or paths_by_name(call), self._given["approval_server"]
+            return str(approval_client.ask(server, tool_of(call), given, asks=asks, waits=True, ended=ended))
         except OSError:
             return str(approval_client.NO)
 

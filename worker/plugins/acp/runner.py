@@ -150,7 +150,7 @@ class AcpRunner(ProgramRunner):
             "edits": not order.read_only,
             "rules": orders.get("rules", []),
             "asks": orders.get("asks", False),
-            "keeper": orders.get("keeper"),
+            "approval_server": orders.get("approval_server"),
             "root": str(run.settings.root),
         }
         return json.dumps(given).encode()

@@ -47,7 +47,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     tool, folder = call["tool_name"], order["folder"]
     given = arguments_of(call, folder)
     if call.get("hook_event_name") == "PostToolUse":
-        approval_client.ask(order["keeper"], tool, given, asks=False, ended=True)
+        approval_client.ask(order["approval_server"], tool, given, asks=False, ended=True)
         return ""
     rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=folder)
     word = str(rule.get("do", "ask")) if rule else "run"
@@ -58,7 +58,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     # A subagent cannot wait for a person, and no approval applies to it.
     if word == "ask" and call.get("agent_id"):
         return str(order["unasked"])
-    said = approval_client.ask(order["keeper"], tool, given, asks=word == "ask", waits=True)
+    said = approval_client.ask(order["approval_server"], tool, given, asks=word == "ask", waits=True)
     if said in {approval_client.NO, approval_client.LATER}:
         return str(order["said" if said == approval_client.NO else "later"])
     if word == "run" or said == approval_client.YES:

@@ -258,7 +258,7 @@ class CodexRunner(ProgramRunner):
         if run.order.tools:
             hook = shlex.join([sys.executable, "-S", "-P", str(_HOOK), str(run.home / _ORDERS)])
             command = json.dumps(f"{hook} || exit 2")
-            for event in ("PreToolUse", "PostToolUse")[: 2 if run.order.tools.keeper else 1]:
+            for event in ("PreToolUse", "PostToolUse")[: 2 if run.order.tools.approval_socket else 1]:
                 found += ["-c", f'hooks.{event}=[{{hooks=[{{type="command",command={command},timeout={_DAY}}}]}}]']
             found += ["--dangerously-bypass-hook-trust", *_UNHOOKED_OFF]
         for image in run.images:

@@ -21,7 +21,6 @@ from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from worker.files.safe_io import SHORT_OF
 from worker.files.session import KEPT
-from worker.runners import idle_agents
 from worker.runners.agent_sessions import TRANSCRIPTS, session_of
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop, not_begun, stop_reason
 from worker.runners.claude import cli_sessions, command, hooks
@@ -46,6 +45,7 @@ from worker.runners.guard.marks import is_stopped, number_inside, of_agent
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending, Supervision
 from worker.runners.guard.watch import watched
+from worker.runners.warm import idle_agents
 
 #: Tools that start no processes, so that none can stay behind.
 _STARTING_NOTHING = frozenset({*READING_TOOLS, "Write", "Edit"})

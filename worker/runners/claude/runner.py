@@ -17,7 +17,6 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.files import recording
 from worker.files.safe_io import SHORT_OF
-from worker.runners import agent_life, idle_agents
 from worker.runners.agent_sessions import home_of, session_of
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error, not_begun
 from worker.runners.claude import cli_sessions, exchange, hooks, living, spare
@@ -34,6 +33,7 @@ from worker.runners.guard.process_runner import Play, ProcessRunner, RunReader
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.pricing import charged
 from worker.runners.sent import SentInput
+from worker.runners.warm import agent_life, idle_agents
 from worker.runners.witnessed import weigh
 
 

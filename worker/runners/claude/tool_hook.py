@@ -39,7 +39,7 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
     # A subagent cannot wait for a person, and no approval applies to it.
     if word == "ask" and call.get("agent_id"):
         return "deny", order["unasked"]
-    said = approval_client.ask(order["keeper"], tool, given, asks=word == "ask")
+    said = approval_client.ask(order["approval_server"], tool, given, asks=word == "ask")
     if said in {approval_client.NO, approval_client.LATER}:
         return "deny", order["said" if said == approval_client.NO else "later"]
     if word != "ask":

@@ -184,9 +184,9 @@ class CallListener:
     def _known(self, whole: bool, why: str) -> Facts:
         """Return all facts, with digests of a text that may have to be found in an answer."""
         found = self._found(whole, why)
-        went_on = found["end"] in WENT_ON
-        if not (went_on and self._call.tools):
-            found["digests"] = digests_of(self.text, cut=not went_on)
+        goes_on = found["end"] in WENT_ON
+        if not (goes_on and self._call.tools):
+            found["digests"] = digests_of(self.text, cut=not goes_on)
         return found
 
     def _found(self, whole: bool, why: str) -> Facts:

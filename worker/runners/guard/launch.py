@@ -245,7 +245,7 @@ def _in_box(launch: Launch, order: Order, level: Level, door: Path | None) -> La
             env |= _PROXY
         launch = replace(launch, env={name: value for name, value in env.items() if value})
     own = Bind(order.directory, writable=not order.read_only)
-    sockets = [door, order.tools.keeper if order.tools else None]
+    sockets = [door, order.tools.approval_socket if order.tools else None]
     binds = [*box.FIRST, *launch.binds, *(Bind(path) for path in sockets if path)]
     argv = box.started(launch.argv, door, launch.bounds.most_processes)
     nested, tmp_mb, writes = box.nested(own, binds), launch.bounds.tmp_mb, [order.directory, *launch.writes]

@@ -15,7 +15,7 @@ from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestio
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from api_client.turns.record.moves import Move
-from worker.runners.approval import PermitKeeper
+from worker.runners.approval import ApprovalServer
 from worker.runners.base import Order, ToolOrders
 from worker.turns.interruptions.kind import InterruptionKind, RunGround, asks_anew, counted, goes_on
 
@@ -71,15 +71,15 @@ class ToolApproval(InterruptionKind):
             return order
         asked = turn.interruption if turn.interruption and turn.interruption.kind == TOOL_CALL else None
         most = turn.interruptions.get(TOOL_CALL, {}).get("asked", 0) >= MAX_QUESTIONS
-        keeper = None
+        server = None
         if asked:
-            keeper = PermitKeeper(asked, order.directory, None if turn.answer_used else ground.use_up)
-            ground.at_end(keeper.close)
+            server = ApprovalServer(asked, order.directory, None if turn.answer_used else ground.use_up)
+            ground.at_end(server.close)
         tools = ToolOrders(
             rules=tuple(rule.to_dict() for rule in rules),
             root=ground.settings.root,
             asks=find_work(turn.request).in_session and not most,
-            keeper=keeper.path if keeper else None,
+            approval_socket=server.path if server else None,
             denied=tool_denied(locale),
             unasked=tool_refused(locale, "limit") if most else tool_denied(locale),
             later=tool_later(locale),

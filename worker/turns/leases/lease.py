@@ -46,7 +46,7 @@ class Lease:
     def __init__(self, claim: Claim, seconds: float, deadline: float) -> None:
         self.claim = claim
         #: The holder carried out the link before this one too, and saw it end.
-        self.went_on = False
+        self.continued = False
         #: The session's files as this holder brought or last kept them; None before. See ``session_files``.
         self.snapshot: Snapshot | None = None
         #: The command that may give the turn back is on its way: its answer alone says whether the turn was lost.
@@ -95,7 +95,7 @@ class Lease:
     def go_on(self, claim: Claim) -> None:
         """The holder has the next link too, by the same token; its lease began again when that was asked for."""
         self.claim = claim
-        self.went_on, self.giving_back = True, False
+        self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 

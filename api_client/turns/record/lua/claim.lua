@@ -1,12 +1,12 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- KEYS[21] keeper (string): the worker process that keeps the session's agent
+-- KEYS[21] affinity (string): the worker process that can best go on with the session
 -- args: link token worker alone task models lack patience_ms#
 -- models: labels of the models this worker can run, with a line end around each; '': all
 -- lack: why this worker cannot carry out the link, or ''
 -- link: such as turn.run/1  alone: 1 when this process works on nothing else, else 0
 -- task: the Celery task as which it is carried out, or ''
--- patience_ms: how long a run is left to the keeper, 0: not at all
--- answers {'claimed', now, {field, text ...}} | {'refused', why} | {'refused', 'kept', keeper}
+-- patience_ms: how long a run is left to the worker of the affinity, 0: not at all
+-- answers {'claimed', now, {field, text ...}} | {'refused', why} | {'refused', 'kept', worker}
 
 -- Whatever becomes of it, its message is out of the queue: another one may follow.
 if QUEUED == 0 then share('ZREM', LET_GO, ID) end
@@ -57,15 +57,15 @@ end
 if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
--- For a short while a run is left to the worker that keeps its agent. Another that runs it makes that agent worthless.
-local keeper = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[21])
-if keeper and keeper ~= worker then
+-- For a short while a run is left to the worker that can best go on. The affinity ends when another one runs it.
+local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[21])
+if affine and affine ~= worker then
   local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
   if waits and number('kept_until') == 0 then
     set('kept_until', NOW + patience_ms)
     look_again(NOW + patience_ms + ANNOUNCE_MS) -- it was announced, and is only left to wait
   end
-  if waits and number('kept_until') > NOW then return { 'refused', 'kept', keeper } end
+  if waits and number('kept_until') > NOW then return { 'refused', 'kept', affine } end
   share('DEL', KEYS[21])
 end
 if number('kept_until') > 0 then set('kept_until', 0) end

@@ -18,7 +18,7 @@
 -- judged_ms: how long that took, where both are 1: until the answer was sealed, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
---         | {'went_on', now, {field, text or number ...}}: the holder has the next link; these fields changed
+--         | {'continued', now, {field, text or number ...}}: the holder has the next link; these fields changed
 --         | {'claimed', now, {field, text ...}}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
 --         | {'paused', '', ''}: a run with the verdict on its answer, and a pause keeps answers from being judged
@@ -97,7 +97,7 @@ else
     set('task', task)
     if state ~= 'queued' then stop_asking() end
     begin(next, state == 'queued' and 'running' or 'validating', token)
-    return went_on()
+    return continued()
   else
     if not name then stop_asking() end
     set('token', '')

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from worker.runners.agent_life import Limits, LivingAgent, Opens, Prepares
 from worker.runners.base import Emit, Order, RunResult, Stop, not_begun
-from worker.runners.demand import Demand
+from worker.runners.warm.agent_life import Limits, LivingAgent, Opens, Prepares
+from worker.runners.warm.demand import Demand
 
 if TYPE_CHECKING:
-    from worker.runners.agent_life import Spare
+    from worker.runners.warm.agent_life import Spare
 
 
 log = structlog.get_logger()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from worker.runners.agent_life import Limits
+from worker.runners.warm.agent_life import Limits
 
 #: After this many failures in a row, no spare is started for as long as a spare would stay idle.
 _MOST_FAILURES = 2

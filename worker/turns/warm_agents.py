@@ -14,9 +14,9 @@ from api_client.store.connection import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import never_works
-from worker.runners.agent_life import Limits, Opens, Prepares
 from worker.runners.base import Runner
-from worker.runners.idle_agents import IdleAgents
+from worker.runners.warm import idle_agents
+from worker.runners.warm.agent_life import Limits, Opens, Prepares
 
 _LOOK_SECONDS = 2.0
 #: The record of an agent is written when its message has ended: within this time, in seconds.
@@ -36,20 +36,21 @@ def _runners(settings: Settings) -> list[Runner]:
     return list({runner.name: runner for runner, _ in map(build_runner, works)}.values())
 
 
-class KeptAgents:
-    """Looks after the agents of this process, in the second loop. While none is kept, the store is not asked."""
+class WarmAgents:
+    """The agents that wait in this process. Watched in the second loop; while none waits, the store is not asked."""
 
     def __init__(
         self,
         settings: Settings,
         worker: str,
-        agents: IdleAgents,
         takes: Callable[[], bool] = lambda: True,
         connection: OneConnection | None = None,
     ) -> None:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
-        self._agents, self._worker, self._takes = agents, worker, takes
+        self._agents, self._worker, self._takes = idle_agents.shared(), worker, takes
+        #: What the engine asks of them; see ``IdleAgents``.
+        self.seen, self.end_all, self.close = self._agents.seen, self._agents.end_all, self._agents.close
         self._settings, self._limits = settings, Limits.of(settings)
         self._ledger = Ledger(settings, worker, connection or OneConnection(settings))
 
@@ -68,13 +69,13 @@ class KeptAgents:
         for runner in self._prepares if self._takes() else ():
             self._agents.foresee(runner, self._limits)
         for _, session_id in self._agents.ended():
-            await self._ledger.keep_no_more(session_id)
+            await self._ledger.clear_affinity(session_id)
         known_before = time.monotonic() - _TO_NOTE
         for session in [session for session, since in self._agents.resting().items() if since < known_before]:
-            if await self._ledger.keeper(session[1]) != self._worker:
+            if await self._ledger.find_affinity(session[1]) != self._worker:
                 self._agents.end(session)
 
     async def leave(self) -> None:
         """Forget them all."""
         for _, session_id in self._agents.ended() | self._agents.resting().keys():
-            await self._ledger.keep_no_more(session_id)
+            await self._ledger.clear_affinity(session_id)
