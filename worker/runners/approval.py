@@ -1,7 +1,7 @@
 """Enforce a person's approval of one tool call: the approval is used up in the turn's record before the call runs.
 
-The hooks of the continued run ask an approval server about each call (``approval_client``). An approval is valid for the first
-call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
+The hooks of the continued run ask an approval server about each call (``approval_client``). An approval is valid for
+the first call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def ask(
     ``ended``: the call has ended.
 
     Raises:
-        OSError: the keeper is unreachable or another process; the call must not run.
+        OSError: the server is unreachable or another process; the call must not run.
     """
     if not server:
         return GO

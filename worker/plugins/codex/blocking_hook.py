@@ -1,6 +1,6 @@
 """Codex's hook around each tool call: ``python -S -P blocking_hook.py ORDERS``, with the call on standard input.
 
-ORDERS holds the rules, the permit keeper and two paths: ``seen`` proves that Codex calls this hook, and ``question``
+ORDERS holds the rules, the approval server and two paths: ``seen`` proves that Codex calls this hook, and ``question``
 receives a call that needs a person's decision. Codex cannot suspend a call, so such a call is blocked and Codex is
 interrupted, which ends its turn cleanly. If anything fails here, the call is blocked, unless the shell around this
 process is killed: Codex blocks only on exit code 2.
