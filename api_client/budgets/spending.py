@@ -20,6 +20,7 @@ from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnRequest, TurnState
+from api_client.interruptions.registry import added_runs
 from api_client.store import Store
 from api_client.store.commands import Word, plain_script
 from api_client.store.module_log import ModuleLog
@@ -79,7 +80,7 @@ class BudgetLedger(Admission):
             await self.settle()
             await self._set_aside(aside)
 
-    async def check(self, turn_id: str, request: TurnRequest, model: str) -> None:
+    async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Raise ``BudgetExceeded`` where a turn's agent must not run once more: no budget of the turn has room for it.
 
         What turns have really cost so far counts. A run beyond those that the submit set aside is set aside now, as
@@ -193,8 +194,7 @@ class BudgetLedger(Admission):
 
 def _most(request: TurnRequest) -> dict[str, int]:
     """Give how often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
-    more = request.escalation.runs if request.escalation and request.escalation.model else 0
-    return {"runs": request.max_attempts + more, "cap": int(request.cost_budget_usd * MICRO)}
+    return {"runs": request.max_attempts + added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
 
 
 def _read(turn_id: str, text: str) -> _Open:

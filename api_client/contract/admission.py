@@ -23,7 +23,7 @@ class Submission:
 
 
 class Admission:
-    """One check. Override what you need; raise a ``HelixError``, such as ``NotAdmitted``, to refuse.
+    """One check. Override what you need; raise a ``HelixError`` to refuse: ``NotAdmitted``, if it is ``admit_run``.
 
     A process may die after any of these calls, and a client repeats a submit under the same ``turn_id``. So each method
     must do the same when it is called again, and what ``hold`` took must come free by itself where no turn follows.
@@ -35,6 +35,9 @@ class Admission:
 
     async def hold(self, turns: Sequence[Submission]) -> None:
         """Take what these turns need, such as a part of a budget: for all of them or for none."""
+
+    async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
+        """Return if a stored turn's agent may run once more, by ``model``. A worker asks before each run."""
 
     async def release(self, turn: Submission) -> None:
         """Give back what ``hold`` took: the turn is not stored, since a later check or the store refused it."""

@@ -83,16 +83,20 @@ class IntakePaused(HelixError):
 
 
 class NotAdmitted(HelixError):
-    """An admission refuses a turn, in words for its caller. ``seconds``: when to come again; 0: not as it is."""
+    """An admission refuses a turn, in words for its caller. ``seconds``: when to come again; 0: not as it is.
+
+    ``kind``: what the turn was refused for, in a word; empty where the code says it all.
+    """
 
     code = "not_admitted"
+    kind = ""
 
     def __init__(self, message: str, seconds: float = 0.0) -> None:
         super().__init__(message)
         self.seconds = seconds
 
 
-class BudgetExceeded(HelixError):
+class BudgetExceeded(NotAdmitted):
     """A day's budget has no room. ``scope``: whose (``owner:HASH``); US dollars; ``seconds``: when to come again."""
 
     code = "budget_exceeded"
@@ -103,13 +107,13 @@ class BudgetExceeded(HelixError):
         kind = scope.partition(":")[0]
         aside = f", {aside_usd:.4f} set aside for turns at work" if aside_usd else ""
         super().__init__(
-            f"today's budget ({kind}) has no room: {spent_usd:.4f} of {limit_usd:.4f} dollars spent{aside}"
+            f"today's budget ({kind}) has no room: {spent_usd:.4f} of {limit_usd:.4f} dollars spent{aside}",
+            max(1.0, seconds),
         )
         self.kind = kind
         self.spent_usd = spent_usd
         self.limit_usd = limit_usd
         self.resets_at = resets_at
-        self.seconds = max(1.0, seconds)
 
 
 class NotFinished(HelixError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
 from api_client.contract.interruption import Interruption
+from api_client.contract.turn import TurnRequest
 from api_client.contract.word_tables import table_beside
 from api_client.interruptions.question import Choice, QuestionKind, QuestionView, say
 
@@ -41,6 +42,11 @@ class VerdictQuestion(QuestionKind):
         if decision == DecisionKind.EDIT and not asked.asked.get("in_text", True) and text:
             raise BadRequest("such a result is edited in its files, not by a text", param="text")
         super().check(asked, decision, note, text)
+
+    def added_runs(self, request: TurnRequest) -> int:
+        """Return the runs of the model that an escalation asks before a person."""
+        escalation = request.escalation
+        return escalation.runs if escalation and escalation.model else 0
 
 
 def _choice(kind: DecisionKind, locale: str, *, style: str = "", takes: str = "") -> Choice:

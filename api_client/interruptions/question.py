@@ -11,6 +11,7 @@ from api_client.contract.call_display import visible
 from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
 from api_client.contract.interruption import Interruption
+from api_client.contract.turn import TurnRequest
 from api_client.contract.word_tables import table_beside
 
 _WORDS = table_beside(__file__)
@@ -97,6 +98,10 @@ class QuestionKind:
             raise BadRequest(f"{decision} needs the text of the answer", param="text")
         if takes != "text" and text:
             raise BadRequest(f"{decision} takes no text", param="text")
+
+    def added_runs(self, request: TurnRequest) -> int:
+        """Return how many runs beyond those requested this kind may add to a turn before anybody is asked."""
+        return 0
 
     def recap(self, counted: Mapping[str, Any], locale: str) -> str:
         """Return what a chat says below an answer about the questions of its turn, as they were counted."""

@@ -6,7 +6,7 @@ import functools
 from importlib.metadata import entry_points
 
 from api_client.contract.interruption import Interruption
-from api_client.contract.turn import Turn
+from api_client.contract.turn import Turn, TurnRequest
 from api_client.interruptions.escalation_question import VerdictQuestion
 from api_client.interruptions.question import QuestionKind, QuestionView
 from api_client.interruptions.tool_approval_question import ToolApprovalQuestion
@@ -34,6 +34,11 @@ def installed_kinds() -> dict[str, QuestionKind]:
         except Exception as error:
             log.warning("interruption.not_loaded", kind=entry.name, error=repr(error)[:200])
     return found
+
+
+def added_runs(request: TurnRequest) -> int:
+    """Return how many runs beyond those requested all kinds together may add to a turn by themselves."""
+    return sum(kind.added_runs(request) for kind in (*_BUILT_IN.values(), *installed_kinds().values()))
 
 
 def question_of(asked: Interruption, locale: str = "en") -> QuestionView:

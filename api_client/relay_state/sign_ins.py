@@ -8,8 +8,8 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: How often a sign-in is written before it is given up, and the pause between, in seconds.
-_TRIES, _PAUSE_SECONDS = 3, 0.3
+#: How often a sign-in is written before it is given up, and the wait between, in seconds.
+_TRIES, _WAIT_SECONDS = 3, 0.3
 
 
 class SignIns:
@@ -30,7 +30,7 @@ class SignIns:
             except StoreUnavailable as error:
                 if error.refusal or not left:
                     raise
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(_WAIT_SECONDS)
             else:
                 return
 

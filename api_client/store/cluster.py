@@ -3,7 +3,7 @@
 What was compared, for the one place that decides it:
 
 - redis-py's ``RedisCluster`` sends each command where its key is. Our commands change a turn, the line of owners,
-  lists, figures and pauses at once (``turns/lua``): one slot, or a command that is half carried out. So there is
+  lists and figures at once (``turns/lua``): one slot, or a command that is half carried out. So there is
   nothing to route, and ``store.Connection``, over which all turns of a loop ask, cannot use its connections.
 - Keys spread by session need a connection, a fail-over and a wait for each slot, and what belongs to the installation
   stays on one master. Beyond one master: several installations behind a router (docs/deploying.md, Cells).

@@ -120,10 +120,6 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
         case errors.NotFinished() | errors.NotSuspended():
             return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
-        case errors.NotAdmitted():
-            headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
-            status = 429 if error.seconds else 403
-            return ApiError(status, shown_text(str(error), 400), code=error.code, headers=headers)
         case errors.BudgetExceeded():
             soon = time.time() + error.seconds < error.resets_at - 1  # what turns at work set aside comes back
             resets = clock_time(error.resets_at, time.time())
@@ -131,6 +127,10 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
             message = f"{sentence('budget_exceeded', locale)} ({error.kind},{until})"
             headers = ({} if soon else NO_RETRY) | {"retry-after": str(math.ceil(error.seconds))}
             return ApiError(429, message, code="budget_exceeded", headers=headers)
+        case errors.NotAdmitted():
+            headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
+            status = 429 if error.seconds else 403
+            return ApiError(status, shown_text(str(error), 400), code=error.code, headers=headers)
         case errors.IntakePaused():
             now = time.time()
             seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS

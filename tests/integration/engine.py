@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import redis
 
-from api_client.budgets.spending import BudgetLedger
 from api_client.client import TurnsClient
 from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.events import Event
@@ -17,7 +16,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, find_queue
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.store import Store
 from api_client.store.connecting import connect
 from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
@@ -31,6 +29,7 @@ from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
+from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import session_files
 from worker.turns.slots import Slots
@@ -125,7 +124,7 @@ class Bench:
         self._watch = contextlib.ExitStack()
         self._watch.enter_context(nothing_blocks(self.loop))
         self.on_loop = product.Ledger(settings, name)
-        self._spent_in = Store(settings) if settings.budgets else None
+        self._admissions = RunAdmissions(settings)
         threads = Threads(4, 2)
         self.service = TurnService(
             EngineParts(
@@ -140,7 +139,7 @@ class Bench:
                 announce=lambda *what: self.announced.append(what),
                 isolate=lambda *what: self.isolated.append(what),
                 ends=lambda: self.ends(),
-                spending=BudgetLedger(self._spent_in) if self._spent_in else None,
+                admissions=self._admissions,
             )
         )
 
@@ -182,8 +181,7 @@ class Bench:
             self.store.close()
         self._watch.close()
         self.loop.result_of(self.on_loop.close())
-        if self._spent_in:
-            self.loop.result_of(self._spent_in.close())
+        self.loop.result_of(self._admissions.close())
         self.loop.close()
         self.leases.close()
 

@@ -1,5 +1,6 @@
 """The admission port: an installed package refuses turns in its own words, and no file of ours names it."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,9 @@ from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest, IdempotencyConflict, NotAdmitted, SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
 from tests.installation import asked, web
+from tests.integration.engine import Bench
 
 #: One turn on a weekday for each owner; the day is what the question says, so that the test has a Saturday.
 QUOTA = """
@@ -36,6 +39,10 @@ class WeekdayQuota(Admission):
             await self._store.ask(self._store.redis.sadd(key, turn.turn_id))
             if await self._store.ask(self._store.redis.scard(key)) > 2:
                 raise NotAdmitted("your two questions of this weekday are used up")
+
+    async def admit_run(self, turn_id, request, model):
+        if "a costly run" in request.prompt:
+            raise NotAdmitted(f"no run of {model} today")
 
     async def release(self, turn):
         await self._store.ask(self._store.redis.srem(f"{self._store.keys.prefix}weekday-quota", turn.turn_id))
@@ -103,6 +110,17 @@ async def test_what_an_admission_holds_is_released_when_the_store_refuses_and_ke
         assert held(settings) == 1
         assert await client.submitter.submit(asked("a"), turn_id=first) == first
         assert held(settings) == 1
+
+
+@pytest.mark.usefixtures("quota")
+async def test_an_installed_quota_refuses_a_run_and_the_turn_ends_with_its_words(bench: Bench) -> None:
+    turn_id = await bench.submit(messages=({"role": "user", "content": "a costly run"},))
+    await asyncio.to_thread(bench.carry_out, turn_id)
+    turn = await bench.client.reader.get(turn_id)
+    assert (turn.outcome, bench.runner.orders) == (Outcome.EXPIRED, [])
+    assert turn.error is not None
+    assert (turn.error.code, turn.error.reason) == ("not_admitted", "no run of scripted today")
+    assert "(no run of scripted today)" in turn.error.message
 
 
 async def test_a_refusal_after_budgets_gives_back_what_they_set_aside_but_not_what_a_stored_turn_has(

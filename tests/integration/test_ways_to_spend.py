@@ -249,7 +249,7 @@ async def test_turns_that_go_on_at_the_same_moment_share_what_is_left(spender: S
         await spender.run(turn_id)
     client = spender.bench.client
     requests = {turn_id: (await client.reader.get(turn_id)).request for turn_id in ids}
-    checks = (client.spending.check(turn_id, request, "scripted") for turn_id, request in requests.items())
+    checks = (client.spending.admit_run(turn_id, request, "scripted") for turn_id, request in requests.items())
     found = await asyncio.gather(*checks, return_exceptions=True)
     assert [type(each) for each in found].count(BudgetExceeded) >= 2, "one more run fits, not three"
     assert spender.spent == pytest.approx(3 * RUN_USD)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
-from worker.enforcement.validators.services import SpendingCount, spend
+from worker.enforcement.validators.services import JudgingMeter, spend
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -206,7 +206,7 @@ class Child:
                 call = pipe.recv()
 
     def _answer(self, place: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
-        with SpendingCount() as counted:
+        with JudgingMeter() as counted:
             try:
                 with limited(self._memory_mb):
                     result = getattr(self._validators[place], method)(*arguments)

@@ -21,7 +21,7 @@ from worker.enforcement.repair import RepairResult, repair_answer
 from worker.enforcement.replies.evidence import is_refusal
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, clip, issue, words
-from worker.enforcement.validators.services import SpendingCount
+from worker.enforcement.validators.services import JudgingMeter
 
 #: Marks where a piece was taken out of a reply.
 _GAP = "\x00"
@@ -63,7 +63,7 @@ def judge(
             (*edits, *faults.run(partial(_edits, now, said.text, faults.locale), tuple[str, ...]())),
         )
     repaired: RepairResult | None = None
-    with SpendingCount() as counted:
+    with JudgingMeter() as counted:
         if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
             repaired = faults.run(partial(repair_answer, answer, repairing, context), RepairResult(text=answer))
             answer, context = repaired.text, {**context, **repaired.context}

@@ -15,7 +15,7 @@ from worker.enforcement.examination import examine
 from worker.enforcement.faults import JudgingFaults
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
-from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost, SpendingCount
+from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost, JudgingMeter
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
 #: Most rounds over the validators: one fallback may enable another.
@@ -108,7 +108,7 @@ def _repaired(
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    with SpendingCount() as counted:
+    with JudgingMeter() as counted:
         repaired = repair_answer(text, validators, context)
     left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"

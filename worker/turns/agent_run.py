@@ -11,10 +11,9 @@ from typing import cast
 
 import structlog
 
-from api_client.budgets.spending import BudgetLedger
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.completion import ErrorKind
-from api_client.contract.errors import SettingsError, StoreUnavailable
+from api_client.contract.errors import SettingsError
 from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.settings import Settings
@@ -89,7 +88,7 @@ class AgentRun:
         """Run the agent until it ends. What keeps it from being started is an error of the result, not an exception.
 
         Raises:
-            Fenced: another worker has the turn. BudgetExceeded: a budget of the day is spent; no agent was started.
+            Fenced: another worker has the turn. NotAdmitted: an admission refused it; no agent was started.
         """
         try:
             runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
@@ -115,8 +114,8 @@ class AgentRun:
             result: RunResult | None = None
             if order.recorded and order.delivery > 1 and not self._lease.continued and isinstance(runner, Adopts):
                 result = await self._adopted(runner, order, emit)
-            if result is None and self._parts.spending:
-                await self._affordable(self._parts.spending, order)
+            if result is None and self._parts.admissions:
+                await self._parts.admissions.admit_run(self._turn, order.model)
             if result is None and order.interruption and needs_folder(runner):
                 result = await self._took_over(order, order.interruption.delivery)
             result = result or await self._played(runner, order, emit)
@@ -130,13 +129,6 @@ class AgentRun:
         finally:
             self._at_end.close()
             self.unsent = await writer.close()
-
-    async def _affordable(self, spending: BudgetLedger, order: Order) -> None:
-        """Raise ``BudgetExceeded`` where a budget of today is spent. A store that cannot say so stops no turn."""
-        try:
-            await spending.check(order.turn_id, self._turn.request, order.model)
-        except StoreUnavailable as error:
-            log.warning("budget.not_checked", error=str(error)[:200])
 
     async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
         """The result of an earlier delivery whose agent finished and whose worker died with it: nobody pays twice."""

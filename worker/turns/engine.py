@@ -17,13 +17,11 @@ from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.broker import celery_settings
-from api_client.budgets.spending import BudgetLedger
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, RUN_QUEUE, Link, chain_of, find_queue, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import OneConnection
-from api_client.store.store import Store
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import Ability
@@ -39,6 +37,7 @@ from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.loops.watching import Watch, Watcher
 from worker.turns.parts import EngineParts
+from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import session_files
 from worker.turns.slots import Seat, Slots
@@ -97,7 +96,7 @@ class Engine:
         self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
         self._ledger = Ledger(settings, self.name)
         self._threads = Threads(settings.run_slots, judges)
-        self._store = Store(settings) if settings.budgets else None
+        self._admissions = RunAdmissions(settings)
         files = session_files(settings, self._ledger, self._threads)
         self.host = Host(settings.sessions_dir, lambda folder: obstacle(folder) or files.trouble())
         self.service = TurnService(
@@ -116,7 +115,7 @@ class Engine:
                 isolate=isolated.carry_out,
                 ability=self._ability,
                 files=files,
-                spending=BudgetLedger(self._store) if self._store else None,
+                admissions=self._admissions,
             )
         )
         self._taken, self._took_at = 0, 0.0
@@ -328,8 +327,7 @@ class Engine:
         self._watch.close()
         self.leases.close()
         self.loop.result_of(self._ledger.close())
-        if self._store:
-            self.loop.result_of(self._store.close())
+        self.loop.result_of(self._admissions.close())
         self.loop.close()
         self._threads.close()
         self._agents.close()

@@ -9,7 +9,7 @@ import structlog
 
 from api_client.contract import tasks
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.errors import BudgetExceeded
+from api_client.contract.errors import NotAdmitted
 from api_client.contract.turn import PendingFailure
 from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
@@ -23,7 +23,7 @@ from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.publisher import accept_with_files
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
-from worker.turns.transitions.after_run import after_run, not_affordable
+from worker.turns.transitions.after_run import after_run, run_refused
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.interruptions import resumed
 from worker.turns.transitions.usage import with_judging
@@ -78,8 +78,8 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
     run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", before_answer)
     try:
         result = await run.run()
-    except BudgetExceeded as error:
-        return not_affordable(turn, link, error, run.unsent)
+    except NotAdmitted as error:
+        return run_refused(turn, link, error, run.unsent)
     earlier = this if this and (this.goes_on or turn.interruption) else None
     return after_run(
         turn,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from api_client.budgets.spending import BudgetLedger
 from api_client.contract.settings import Settings
 from api_client.contract.settings.redaction import redactor
 from api_client.contract.tasks import Link
@@ -20,6 +19,7 @@ from worker.turns.judges import Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.threads import Threads
+from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
@@ -60,8 +60,8 @@ class EngineParts:
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
     files: SessionFiles = field(default_factory=SharedFolder)
-    #: Asked before each run of an agent; None where there are no budgets.
-    spending: BudgetLedger | None = None
+    #: Asked before each run of an agent.
+    admissions: RunAdmissions | None = None
     #: What the parts above make.
     policies: StoredPolicies = field(init=False)
     redact: Callable[[str], str] = field(init=False)

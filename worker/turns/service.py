@@ -42,7 +42,7 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 _SOON_SECONDS = 0.5
 
 #: Until a turn that was left to another worker is looked at again, in seconds; each time so much longer.
-_FIRST_PAUSE = 0.02
+_FIRST_WAIT = 0.02
 #: The code of an error by which a worker's set-up is wrong.
 _SET_UP = "config"
 _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
@@ -259,7 +259,7 @@ class TurnService:
         That one has ``affinity_patience`` to claim it; the store counts them, and no other gets the turn before.
         """
         lack = (link.task not in TASKS and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
-        models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
+        models, rung, wait = self.parts.ability.labels, "", _FIRST_WAIT
         while True:
             task = visit.report.task_id
             claim = await self.parts.ledger.claim(
@@ -272,8 +272,8 @@ class TurnService:
             if not rung:
                 rung = claim.worker
                 await self.parts.threads.files(self.parts.ring, link, turn_id, session_id, rung)
-            await asyncio.sleep(pause)
-            pause += _FIRST_PAUSE
+            await asyncio.sleep(wait)
+            wait += _FIRST_WAIT
 
     async def _lack(self, turn_id: str, link: Link) -> str:
         """Return why this worker cannot carry out a link that a kind of work added; empty where it can."""

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 #: A late holder may take away files that were just brought: so often it is tried again.
 _TRIES = 3
 #: Seconds until an object store that was away is asked again: the first time, and the longest.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 
 
 class SessionFiles(Protocol):
@@ -141,13 +141,13 @@ class SnapshotStore:
 
     async def _await_store(self, lease: Lease) -> None:
         """Wait until a store that was away takes objects again. Raises ``FilesUnavailable``: the turn may not wait."""
-        pause = _FIRST_PAUSE
+        wait = _FIRST_WAIT
         while why := await self._threads.transfers(self.trouble):
             log.warning("session.waits", error=why[:200], reason=lease.reason)
             if lease.reason:
                 raise FilesUnavailable(why)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

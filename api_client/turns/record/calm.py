@@ -62,14 +62,14 @@ class ClockReading:
 
 
 class Calm:
-    """Tells the store that a reaper looks, and asks it for how long reapers have looked without a pause."""
+    """Tells the store that a reaper looks, and asks it for how long reapers have looked without a gap."""
 
     def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
         self._key = Keys(settings.namespace).reapers
-        longest_pause = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
-        # Another one takes over before the pause is too long: it asks every ``reap_seconds``.
+        longest_gap = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
+        # Another one takes over before the gap is too long: it asks every ``reap_seconds``.
         goes_on = 1.5 * settings.reap_seconds
-        self._args: list[str | int] = [int(longest_pause * 1000), worker, int(goes_on * 1000)]
+        self._args: list[str | int] = [int(longest_gap * 1000), worker, int(goes_on * 1000)]
         self._script = store.register_script(_CALM_LUA.read_text())
 
     async def look(self) -> ClockReading:

@@ -30,7 +30,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.child import isolated, lifted, limited
 from worker.enforcement.rules import Length, Regex
-from worker.enforcement.validators.services import JudgingCost, SpendingCount, spend
+from worker.enforcement.validators.services import JudgingCost, JudgingMeter, spend
 
 MEMORY_MB = 64
 
@@ -193,15 +193,15 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
 
 
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
-    with SpendingCount() as counted, isolated([Faulty(lambda: spend(JudgingCost(input_tokens=7)))]) as guarded:
+    with JudgingMeter() as counted, isolated([Faulty(lambda: spend(JudgingCost(input_tokens=7)))]) as guarded:
         examine("x", guarded)
     assert counted.spent.input_tokens == 7
 
 
 def test_an_outer_count_counts_what_an_inner_one_does() -> None:
-    with SpendingCount() as outer:
+    with JudgingMeter() as outer:
         spend(JudgingCost(input_tokens=1))
-        with SpendingCount() as inner:
+        with JudgingMeter() as inner:
             spend(JudgingCost(input_tokens=2))
         spend(JudgingCost(input_tokens=4))
     spend(JudgingCost(input_tokens=8))

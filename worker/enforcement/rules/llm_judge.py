@@ -71,7 +71,7 @@ verdicts = _Verdicts()
 
 @dataclass(frozen=True, kw_only=True)
 class LlmJudge(Rule):
-    """Rule that asks a model once per text. Its cost counts in the turn's budget."""
+    """Rule that asks a model once per text. Its cost is charged to the turn."""
 
     kind: ClassVar[str] = "llm_judge"
     reaches_out: ClassVar[bool] = True

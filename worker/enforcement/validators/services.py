@@ -99,7 +99,7 @@ class _Nothing:
 
 NOTHING: Services = _Nothing()
 _provided: list[Services] = [NOTHING]
-_counting: ContextVar[SpendingCount | None] = ContextVar("counting", default=None)
+_counting: ContextVar[JudgingMeter | None] = ContextVar("counting", default=None)
 
 
 def provide(services: Services) -> None:
@@ -112,12 +112,12 @@ def services() -> Services:
     return _provided[0]
 
 
-class SpendingCount:
-    """Context manager that adds up the cost of models in ``spent``. An outer counter includes the inner one."""
+class JudgingMeter:
+    """Context manager that adds up the cost of models in ``spent``. An outer meter includes the inner one."""
 
     def __init__(self) -> None:
         self.spent = NOTHING_SPENT
-        self._outer: SpendingCount | None = None
+        self._outer: JudgingMeter | None = None
 
     def __enter__(self) -> Self:
         self._outer = _counting.get()

@@ -23,7 +23,7 @@ from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targe
 def notices() -> None:
     """Calls for help, sent to HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND.
 
-    A notice is tried for a day, with growing pauses; then it is given up, into the list of `turns notices dead`.
+    A notice is tried for a day, with growing waits; then it is given up, into the list of `turns notices dead`.
     """
 
 

@@ -1,7 +1,7 @@
 """The reaper: finds the turns that no worker holds. Every worker process has one, and one of them looks for all.
 
 It announces what was not claimed, takes turns from workers that died or froze, and ends what was cancelled. It takes
-nothing before reapers have looked without a pause for one lease, nor when the store's clock has just jumped: after an
+nothing before reapers have looked without a gap for one lease, nor when the store's clock has just jumped: after an
 outage every holder gets the chance to beat first (``calm``).
 """
 

@@ -47,7 +47,7 @@ _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 class Liveness:
     """Tells a stalled worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
 
-    A worker is stalled when messages have waited and a slot has been free for ``limit`` seconds without a pause, and it
+    A worker is stalled when messages have waited and a slot has been free for ``limit`` seconds without a gap, and it
     took none of them. A look that the broker did not answer says nothing, so the time starts again.
     """
 

@@ -11,7 +11,7 @@ from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
 from api_client.contract.completion import STARTS, Completion, ErrorKind, Fault, Verdict, Why
 from api_client.contract.counters import counter, model_of, timed
 from api_client.contract.error_codes import words_of
-from api_client.contract.errors import BudgetExceeded
+from api_client.contract.errors import NotAdmitted
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
@@ -372,8 +372,9 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
     return rescued(turn, move, Failure(best=link.attempt, reason="incomplete", issues=[found]))
 
 
-def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:
-    """A budget of the day is spent, so the agent is not run once more."""
-    what = words_of(spent.code, "de" if turn.request.locale == "de" else "en")
-    error = TurnError(code=spent.code, message=f"{what[0]} ({spent.kind})\n{what[1]}", reason=str(spent))
+def run_refused(turn: Turn, link: Link, refusal: NotAdmitted, unsent: Sequence[Body]) -> Move:
+    """Return the end of a turn whose agent an admission does not let run once more."""
+    what = words_of(refusal.code, "de" if turn.request.locale == "de" else "en")
+    message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
+    error = TurnError(code=refusal.code, message=message, reason=str(refusal))
     return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])

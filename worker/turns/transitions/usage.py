@@ -81,7 +81,7 @@ _NO_MORE = attempt_facts()
 
 
 def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
-    """The move that also charges the turn what its rules used of models: its budgets cover that too."""
+    """The move that also charges the turn what its rules used of models: its limits cover that too."""
     if not spent:
         return move
     used = Usage.spent(spent)

@@ -1,8 +1,8 @@
 #!lua
--- Note that a reaper looks, and say since when reapers have looked without a pause. One reaper looks for all until it
+-- Note that a reaper looks, and say since when reapers have looked without a gap. One reaper looks for all until it
 -- has not looked for a while, or the clock was set back; the others write nothing. Idempotent enough to be repeated.
 -- KEYS[1] reapers (hash: by, seen, calm_since; ms of this server's clock)
--- ARGV[1] longest pause in ms  ARGV[2] this reaper
+-- ARGV[1] longest gap in ms  ARGV[2] this reaper
 -- ARGV[3] how long the one that looked last goes on to look for all, in ms
 -- answers {now, calm since, 1: it looks for all, else 0, 1: the clock was set back, else 0}
 
@@ -19,6 +19,6 @@ end
 -- Nobody looked for too long, so maybe no holder could beat either; or the clock was set.
 if not seen or not since or set_back or now - seen > tonumber(ARGV[1]) then since = now end
 redis.call('HSET', KEYS[1], 'seen', int(now), 'calm_since', int(since), 'by', ARGV[2])
--- After a longer pause it would say nothing anyway.
+-- After a longer gap it would say nothing anyway.
 redis.call('PEXPIRE', KEYS[1], int(math.max(1, math.min(2 ^ 53, tonumber(ARGV[1]) * 10))))
 return { int(now), int(since), 1, set_back and 1 or 0 }

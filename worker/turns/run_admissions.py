@@ -1,0 +1,45 @@
+"""The admissions that a worker asks before each run of an agent, whatever led to that run."""
+
+from __future__ import annotations
+
+import structlog
+
+from api_client.budgets.spending import BudgetLedger
+from api_client.contract.admission import Admission
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from api_client.store.store import Store
+
+log = structlog.get_logger()
+
+
+class RunAdmissions:
+    """Those of our own that the settings ask for, and the installed ones that admit runs. Used in one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        made = [BudgetLedger] if settings.budgets else []
+        for name in find_plugins(ADMISSION):
+            try:
+                made.append(load_plugin(ADMISSION, name))
+            except UnusablePlugin as error:  # which refuses every submit
+                log.error("admission.not_loaded", admission=name, error=str(error)[:200])
+        self._store, self._admissions = None, list[Admission]()
+        if made:
+            self._store = store = Store(settings)
+            admissions = (make(store) for make in made)
+            self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
+
+    async def admit_run(self, turn: Turn, model: str) -> None:
+        """Raise ``NotAdmitted`` where an admission refuses one more run. A store that cannot say so stops no turn."""
+        for each in self._admissions:
+            try:
+                await each.admit_run(turn.turn_id, turn.request, model)
+            except StoreUnavailable as error:
+                log.warning("run.not_checked", admission=type(each).__name__, error=str(error)[:200])
+
+    async def close(self) -> None:
+        """Close the connection to the store."""
+        if self._store:
+            await self._store.close()
