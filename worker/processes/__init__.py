@@ -1,1 +1,1 @@
-"""The processes of an installation: who starts them, watches them and ends them; the embedded broker."""
+"""The processes of an installation: start, watch and stop them; the embedded broker."""

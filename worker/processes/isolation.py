@@ -1,4 +1,4 @@
-"""Links that are carried out in separate processes, each alone in one: their turns have taken down workers before."""
+"""Tasks that run alone in separate processes, because their turns have killed workers before."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class IsolatedLinks:
         self._lock = threading.Lock()
 
     def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out ``link`` in a separate process (``isolated.py``), and wait for it."""
+        """Run a task in a separate process (``isolated.py``), and wait for its end."""
         arguments = [link.task, str(link.attempt), turn_id, session_id]
         with self._lock:
             if self._leaving:
-                return  # a reaper announces it again, to a worker that stays
+                return  # a reaper announces the task again, to a worker that stays
             process = spawn(
                 Program(
                     name="alone",
@@ -51,7 +51,7 @@ class IsolatedLinks:
         log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
 
     def hand_over(self) -> None:
-        """End every process and begin no other; each hands its turn over without a strike."""
+        """Stop every process and start no other. Each process releases its turn without a strike."""
         with self._lock:
             self._leaving = True
             for process in self._processes:

@@ -1,4 +1,4 @@
-"""Tuning of our processes against the defaults of Python. Imports nothing that costs."""
+"""Tuning of processes against Python's defaults. Imports nothing expensive."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import resource
 import sys
 from collections.abc import Iterator
 
-#: Packages that libraries import where they are installed (structlog for colours, redis for its metrics), unused here.
+#: Packages that libraries import if installed (structlog for colours, redis for metrics), unused here.
 _UNUSED = ("rich", "opentelemetry")
 
 
 def leave_out_unused() -> None:
-    """Keep unused packages out of this process: 6 MB and 0.1 s of processor. To be called before other imports."""
+    """Block the import of unused packages, which saves 6 MB and 0.1 s of CPU. Must run before other imports."""
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: not to be found
 
 
 @contextlib.contextmanager
 def without_unused() -> Iterator[None]:
-    """Leave them out while the block imports libraries. Code that needs one later finds it.
+    """Block unused packages while the block imports libraries; later imports find them.
 
-    No garbage is looked for meanwhile: imports make next to none, and looking takes a sixth of their time.
+    Garbage collection is off meanwhile, because it would take a sixth of the import time.
     """
     left_out = [name for name in _UNUSED if name not in sys.modules]
     leave_out_unused()
@@ -39,7 +39,7 @@ def without_unused() -> Iterator[None]:
 
 
 def lift_open_files() -> None:
-    """Lift the soft limit of open files, often 1,024, to the hard one: every agent takes three."""
+    """Raise the soft limit of open files, often 1,024, to the hard limit: every agent takes three."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # "unlimited" is more than some systems give
+    with contextlib.suppress(OSError, ValueError):  # "unlimited" is more than some systems grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

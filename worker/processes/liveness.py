@@ -1,4 +1,4 @@
-"""Liveness of a program: it is asked again and again, by its own thread."""
+"""Liveness probe of a process, in its own thread."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class LivenessProbe:
-    """Asks one process until ``stop``; ``lost`` is set once it has missed ``misses`` questions in a row.
+    """Probes a process until ``stop``. ``lost`` becomes true after ``misses`` failed probes in a row.
 
-    ``answers`` asks once, and must come back within seconds; ``every_seconds`` pass until the next question.
+    ``answers`` is one probe and must return within seconds.
     """
 
     def __init__(self, answers: Callable[[], bool], every_seconds: float, misses: int) -> None:
@@ -22,11 +22,11 @@ class LivenessProbe:
 
     @property
     def lost(self) -> bool:
-        """True when it answers no longer."""
+        """Return True if the process no longer answers."""
         return self._lost.is_set()
 
     def stop(self) -> None:
-        """Ask no more: the process ends."""
+        """Stop probing, because the process is about to end."""
         self._stopped.set()
 
     def _ask(self) -> None:

@@ -1,7 +1,6 @@
-"""A program to run, and its life as a process: started tied to us, watched, ended with everything it started.
+"""Programs as processes: start them tied to their parent, watch them, stop them with their children.
 
-Nothing survives its parent: each process asks the kernel for a signal at its parent's death, and leads a process group
-that is killed with it.
+No process outlives its parent: the kernel signals each one at its parent's death.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ from functools import partial
 from pathlib import Path
 
 _LOOK_SECONDS = 0.025
-#: Exit code of a process whose lock another process holds (EX_TEMPFAIL).
+#: Exit code of a process whose lock is held by another process (EX_TEMPFAIL).
 LOCKED = 75
-#: Exit code of a program that an operator ended: its supervisor does not start it again.
+#: Exit code of a program that an operator stopped: its supervisor does not restart it.
 STAYS_DOWN = 84
-#: Exit code of a worker process that may not use this store (EX_CONFIG). Its supervisor says why, once for all of them.
+#: Exit code of a worker process that may not use the store (EX_CONFIG). Its supervisor logs the reason.
 REFUSED = 78
-#: Set in the environment of what a supervisor starts.
+#: Environment variable of processes under a supervisor.
 SUPERVISED = "HELIX_AGENT_SUPERVISED"
-#: Tells a process of a worker how many answers it judges at once.
 CHECK_SLOTS_VARIABLE = "HELIX_AGENT_CHECK_SLOTS"
 
-# A tiny launcher that becomes the program. It replaces subprocess's preexec_fn, which may deadlock beside threads.
+# A small launcher that becomes the program. Unlike preexec_fn, it cannot deadlock with threads.
 _TETHER = f"""\
 import ctypes, fcntl, os, signal, sys
 parent, number, lock, *command = sys.argv[1:]
@@ -53,23 +51,21 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The command to run, and how to see that it works.
+    """A command to run, and how to check that it works.
 
     Attributes:
-        name: how it is called in messages and in its log file.
-        command: the command and its arguments, never a shell line. environ: its whole environment; None inherits ours.
-        cwd: its working directory; None inherits ours.
-        ready: asked with its process id every 0.02 s until it says True; must answer within a second.
-        ready_file: removed before each start; the program is not ready before it exists again.
-        stale_seconds: a program whose ready file was not touched for this long no longer works: it is ended and started
-            again; 0: never.
-        answers: asked every ``ask_seconds`` once it is ready, in a thread, and must come back within seconds; a program
-            that did not answer ``misses`` times in a row is killed and started again. None: it is not asked.
-        ready_seconds: a program not ready by then is killed. grace_seconds: time between SIGTERM and SIGKILL.
-        death_signal: what the kernel sends it when its supervisor is gone.
-        lock: file the program holds locked while it lives, so that it runs once only.
-        worker: the name it has as a worker, in records, pages and logs; empty for other programs.
-        alongside: it does not need the program before it: both start, and end, at the same time.
+        environ: the whole environment; None inherits ours.
+        ready: called with the process id every 0.02 s until it returns True; must return within a second.
+        ready_file: removed before each start; the program is ready once the file exists again.
+        stale_seconds: restart the program if its ready file was not touched for this long; 0 for never.
+        answers: liveness probe, called every ``ask_seconds``; after ``misses`` failures in a row the program is
+            restarted.
+        ready_seconds: kill the program if it is not ready by then.
+        grace_seconds: time between SIGTERM and SIGKILL.
+        death_signal: sent by the kernel when the supervisor is gone.
+        lock: file that the program keeps locked, so that it runs only once.
+        worker: the program's name as a worker; empty for other programs.
+        alongside: start and stop together with the program before it.
     """
 
     name: str
@@ -82,7 +78,7 @@ class Program:
     answers: Callable[[], bool] | None = None
     ask_seconds: float = 2.0
     misses: int = 5
-    ready_seconds: float = 180.0  # a busy machine starts a worker in more than 30 s
+    ready_seconds: float = 180.0  # a busy machine takes more than 30 s to start a worker
     grace_seconds: float = 5.0
     death_signal: signal.Signals = signal.SIGKILL
     lock: Path | None = None
@@ -91,12 +87,9 @@ class Program:
 
 
 def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a program tied to the calling *thread*: the kernel ends it when that thread ends.
+    """Start a program tied to the calling *thread*: the kernel ends the program when that thread ends.
 
-    Its output is appended to ``log_file``, or passed through.
-
-    Raises:
-        OSError: the log file or the working directory cannot be used.
+    Output is appended to ``log_file``, or passed through. Raises ``OSError``.
     """
     if program.ready_file:
         program.ready_file.unlink(missing_ok=True)
@@ -119,14 +112,14 @@ def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[by
 
 
 def exited(process: subprocess.Popen[bytes]) -> bool:
-    """True when the process ended. It is left unreaped, so that its group's id cannot be reused meanwhile."""
+    """Return True if the process ended. It stays unreaped, so that its group's id cannot be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def bury(process: subprocess.Popen[bytes]) -> int:
-    """Kill the rest of the process's group and reap the process; returns its exit code."""
+    """Kill the rest of the process's group, reap the process, and return its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -134,21 +127,21 @@ def bury(process: subprocess.Popen[bytes]) -> int:
 
 
 def ask_to_end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the process, if it still runs."""
+    """Send SIGTERM to the process if it still runs."""
     if not exited(process):
         os.kill(process.pid, signal.SIGTERM)
 
 
 def end(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
-    """SIGTERM to the process, then as ``await_end``."""
+    """Stop a process with SIGTERM, then with SIGKILL, and return its exit code."""
     ask_to_end(process)
     return await_end(process, time.monotonic() + grace_seconds, hurry)
 
 
 def await_end(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
-    """Wait for a process that was asked to end, then SIGKILL to its whole group; returns its exit code.
+    """Wait for a process that got SIGTERM, then kill its whole group; return the exit code.
 
-    It is killed at ``until`` (``time.monotonic()``), and at once when ``hurry`` is set.
+    The kill comes at ``until`` (``time.monotonic()``), or at once when ``hurry`` is set.
     """
     hurry = hurry or threading.Event()
     while not exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):

@@ -1,4 +1,4 @@
-"""The processes an installation consists of, as programs for the supervisor."""
+"""The processes of an installation, as programs for the supervisor."""
 
 from __future__ import annotations
 
@@ -19,31 +19,26 @@ from worker.processes.cpus import usable_cpus
 from worker.processes.exit_reports import ExitNotes
 from worker.processes.program import CHECK_SLOTS_VARIABLE, SUPERVISED, Program
 
-#: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns
-#: traces` again and again.
+#: Environment variable with the file that a program touches while it works.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
-#: Answers that a worker judges at once, in all its processes; each of them judges one at least.
+#: Answers that a worker validates at once, over all its processes.
 CHECK_SLOTS = 2
 _TURNS = (sys.executable, "-P", "-c", "from worker.cli import main; main()")
 _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
 def state_dir(settings: Settings) -> Path:
-    """The folder for what we keep under HELIX_ROOT; made if it is missing.
-
-    Raises:
-        OSError: it cannot be made or written.
-    """
+    """Return the state folder under HELIX_ROOT, and create it if it is missing. Raises ``OSError``."""
     directory = settings.root / STATE_DIR
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
 
 
 def marks_dir() -> Path:
-    """Return where programs leave their marks: private, and in memory, so a sick disk does not look like a dead worker.
+    """Return the private folder for ready files, in memory: a sick disk must not look like a dead worker.
 
     Raises:
-        OSError: there is no place for temporary files at all.
+        OSError: there is no place for temporary files.
     """
     base = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     directory = base / f"helix-turns-{os.geteuid()}"
@@ -56,7 +51,7 @@ def marks_dir() -> Path:
 
 
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
-    """Our environment with exactly these settings, for a process we start."""
+    """Return our environment with exactly these settings, for a process to start."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.environ() | more
@@ -64,14 +59,14 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSlots:
-    """The slots of one process of a worker: agents it runs, and answers it judges, at once."""
+    """The slots of one worker process: how many agents it runs and how many answers it validates at once."""
 
     run_slots: int
     check_slots: int
 
 
 def shares(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
-    """Share a worker's slots out among its processes, one per CPU by default; never more than agents run at once."""
+    """Distribute a worker's slots over its processes, one per CPU by default."""
     number = min(processes or usable_cpus(), settings.run_slots)
     return [
         ProcessSlots(_share(settings.run_slots, number, place), max(1, _share(CHECK_SLOTS, number, place)))
@@ -83,12 +78,12 @@ def _share(slots: int, number: int, place: int) -> int:
     return slots // number + (place < slots % number)
 
 
-#: Tells containers apart that share a host's name and have the same process ids.
+#: Distinguishes containers that share a host name and process ids.
 _START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
 
 
 def worker_command(run_slots: int, number: int) -> list[str]:
-    """One process of a worker, with its share of the slots. Its name is unique on this host."""
+    """Return the command of one worker process, with its share of the slots."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.celery_worker"),
@@ -97,12 +92,12 @@ def worker_command(run_slots: int, number: int) -> list[str]:
 
 
 def worker_name(number: int) -> str:
-    """The name of this supervisor's worker of this number: in Flower, logs, pages and records, on every host."""
+    """Return the worker's unique name for Flower, logs, pages and records."""
     return f"worker-{os.getpid()}-{_START}-{number}@{socket.gethostname()}"
 
 
 def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
-    """Return what a supervisor calls when a program ended: the store hears of workers."""
+    """Return a supervisor's exit callback, which reports the exits of workers to the store."""
     notes = ExitNotes(settings)
 
     def note(program: Program, pid: int, code: int) -> None:
@@ -113,7 +108,7 @@ def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
 
 
 def workers(settings: Settings, processes: int | None = None) -> list[Program]:
-    """The processes of a worker, one per CPU by default. Each runs agents, and judges answers."""
+    """Return a worker's processes, one per CPU by default. Each runs agents and validates answers."""
     state, marks = state_dir(settings), marks_dir()
     started: list[Program] = []
     for number, share in enumerate(shares(settings, processes), 1):
@@ -130,7 +125,7 @@ def workers(settings: Settings, processes: int | None = None) -> list[Program]:
                 ),
                 cwd=state,
                 ready_file=ready,
-                # A stalled worker takes its mark away; a frozen one renews it no more.
+                # A stalled worker removes its ready file; a frozen one no longer touches it.
                 stale_seconds=settings.stalled_seconds,
                 grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
                 alongside=number > 1,
@@ -141,14 +136,14 @@ def workers(settings: Settings, processes: int | None = None) -> list[Program]:
 
 
 def web(settings: Settings, host: str, port: int) -> Program:
-    """The relay; ready when it answers ``/healthz``, and started again when it answers nothing any more."""
+    """Return the relay as a program, ready when ``/healthz`` answers and restarted when it stops answering."""
     return Program(
         name="web",
         command=[*_TURNS, "web", "--host", host, "--port", str(port)],
         environ=environ_of(settings),
         cwd=state_dir(settings),
         ready=lambda pid: answers(host, port, "/healthz") == http.HTTPStatus.OK,
-        # Whatever it says: one that is full says so, and works.
+        # Any status counts: an overloaded relay still works.
         answers=lambda: answers(host, port, "/healthz") > 0,
         grace_seconds=10.0,
         alongside=True,
@@ -156,7 +151,7 @@ def web(settings: Settings, host: str, port: int) -> Program:
 
 
 def traces(settings: Settings) -> Program:
-    """The sender of traces: whatever becomes of it, turns go on."""
+    """Return the sender of traces as a program; turns do not depend on it."""
     return Program(
         name="traces",
         command=[*_TURNS, "traces"],
@@ -167,12 +162,12 @@ def traces(settings: Settings) -> Program:
 
 
 def flower(settings: Settings, port: int, password: str) -> Program:
-    """Flower on loopback behind a password, with a history that outlives it, and nothing it could change."""
+    """Return Flower as a read-only program on loopback, with a password and persistent history."""
     options: Mapping[str, str] = {
         "FLOWER_ADDRESS": "127.0.0.1",
         "FLOWER_PORT": str(port),
-        "FLOWER_BASIC_AUTH": f"turns:{password}",  # not on the command line, where every user could read it
-        "FLOWER_READ_ONLY": "true",  # a revoke would be a lie: agents run in threads and turns have `turns cancel`
+        "FLOWER_BASIC_AUTH": f"turns:{password}",  # not on the command line, which every user can read
+        "FLOWER_READ_ONLY": "true",  # agents run in threads, so a revoke would do nothing; turns have `turns cancel`
         "FLOWER_PERSISTENT": "true",
         "FLOWER_DB": str(state_dir(settings) / "flower"),
         "FLOWER_STATE_SAVE_INTERVAL": "5000",
@@ -190,7 +185,7 @@ def flower(settings: Settings, port: int, password: str) -> Program:
 
 
 def answers(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
-    """The status an HTTP server answers with, 0 when it does not answer within ``seconds``."""
+    """Return the HTTP status of a server, or 0 if it does not answer within ``seconds``."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""Starts the processes of an installation in order, keeps them running, and ends them together."""
+"""Supervisor that starts an installation's processes in order, restarts them, and stops them together."""
 
 from __future__ import annotations
 
@@ -22,35 +22,33 @@ from worker.processes.program import STAYS_DOWN, Program, ask_to_end, await_end,
 
 log = structlog.get_logger(__name__)
 
-#: Between two looks at its programs: until all are up for the first time, while one is not, and while all work.
+#: Seconds between two checks: at the start, while a program is not ready, and while all work.
 _START_TICK_SECONDS, _TICK_SECONDS, _QUIET_SECONDS = 0.02, 0.05, 0.5
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
-#: How often a supervisor shows that all its programs work.
+#: How often a supervisor reports that all its programs work.
 SHOW_SECONDS = 5.0
 
 
 class NotReady(HelixError):
-    """A process ended, or stayed silent, before it was ready for the first time."""
+    """A process ended or stayed silent before it was ready for the first time."""
 
     code = "process_not_ready"
 
 
 class _Child:
-    """A program and what became of it. Only the supervisor's thread changes it."""
-
     def __init__(self, program: Program) -> None:
         self.program = program
         self.process: subprocess.Popen[bytes] | None = None
         self.ready = False
-        self.proven = False  # was ready once: from then on it is restarted, not given up
+        self.proven = False  # was ready once, so it is restarted instead of given up
         self.started_at = 0.0
         self.start_at = 0.0
-        self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that last changed
-        self.kill_at = 0.0  # it is being ended, because it works no longer; 0: it is not
-        self.liveness: LivenessProbe | None = None  # since it is ready, where it is asked whether it answers
+        self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that changed
+        self.kill_at = 0.0  # when to kill it, because it no longer works; 0: not
+        self.liveness: LivenessProbe | None = None  # set while it is ready and has a probe
         self.delay = FIRST_DELAY_SECONDS
-        self.stays_down = False  # it ended because an operator wanted it to
+        self.stays_down = False  # an operator stopped it
 
     def ask(self) -> None:
         if self.program.answers:
@@ -65,9 +63,8 @@ class _Child:
 class Supervisor:
     """Runs programs. As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``.
 
-    One thread starts and watches all of them, because the kernel ties a child to the thread that started it. It calls
-    ``show`` every few seconds, as long as every program is ready and works, and ``on_exit`` with process id and exit
-    code for each that was ready and ended by itself; neither may block.
+    One thread starts all programs, because the kernel ties a child to its thread. The thread calls ``show`` every few
+    seconds while all programs work, and ``on_exit`` when a program exits by itself; neither may block.
     """
 
     def __init__(
@@ -85,20 +82,20 @@ class Supervisor:
         self._stable_seconds = stable_seconds
         self._stopping = threading.Event()
         self._hurry = threading.Event()
-        self._look = threading.Event()  # a program has ended, or all are to end
+        self._look = threading.Event()  # a program ended, or all are to end
         self._settled = threading.Event()  # all ready, or given up
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._show, self._show_seconds, self._shown_at = show, show_seconds, -math.inf
         self._ticked_at = math.inf
         self._on_exit = on_exit
-        # A daemon: should the interpreter end without stop(), the kernel ends the children.
+        # A daemon: if the interpreter ends without stop(), the kernel ends the children.
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:  # such as a signal while we wait for them
+        except BaseException:  # such as a signal during the wait
             self.stop()
             raise
         return self
@@ -107,13 +104,13 @@ class Supervisor:
         self.stop()
 
     def start(self, meanwhile: Callable[[threading.Event], None] = lambda stops: None) -> None:
-        """Start every program in order, each after the ones before it are ready; those ``alongside`` do not wait.
+        """Start every program in order, each after the programs before it are ready, except those ``alongside``.
 
-        ``meanwhile`` is called while they start, and returns once its event is set: they end. Should it raise, ``stop``
-        ends what was started.
+        ``meanwhile`` is called during the start and returns once its event is set.
 
         Raises:
-            NotReady: one never got ready; the others are stopped again. OSError: one could not be started at all.
+            NotReady: a program never became ready; all others are stopped.
+            OSError: a program could not be started.
         """
         self._thread.start()
         meanwhile(self._stopping)
@@ -123,7 +120,7 @@ class Supervisor:
             raise self._failure
 
     def stop(self) -> None:
-        """End every program, last first; those ``alongside`` each other together."""
+        """Stop every program, the last one first."""
         self._stopping.set()
         self._look.set()
         self._thread.join()
@@ -137,10 +134,10 @@ class Supervisor:
     ) -> None:
         """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
 
-        ``on_stop`` is called when the first one came, while the programs end. ``meanwhile`` as ``start``.
+        ``on_stop`` is called at the first signal, while the programs end.
 
         Raises:
-            NotReady, OSError: as ``start``; OSError also when one could not be started again.
+            NotReady, OSError: as for ``start``.
         """
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -165,15 +162,15 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def pid(self, name: str) -> int:
-        """The process id of a program, 0 while it does not run."""
+        """Return the process id of a program, or 0 if it does not run."""
         process = self._children[name].process
         return process.pid if process else 0
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to a program's first process only; returns the id it had.
+        """Send a signal to a program's first process only, and return its process id.
 
         Raises:
-            ProcessLookupError: it does not run at the moment.
+            ProcessLookupError: the program does not run.
         """
         with self._changed:
             pid = self.pid(name)
@@ -183,10 +180,10 @@ class Supervisor:
             return pid
 
     def wait_ready(self, name: str, *, after: int = 0, seconds: float = 30.0) -> int:
-        """Wait until a program is ready, in another process than ``after``; returns its process id.
+        """Wait until a program is ready, in another process than ``after``, and return its process id.
 
         Raises:
-            TimeoutError: it is not ready in time.
+            TimeoutError: the program is not ready in time.
         """
         child = self._children[name]
         with self._changed:
@@ -211,7 +208,6 @@ class Supervisor:
             self._settled.set()
 
     def _groups(self) -> list[list[_Child]]:
-        """The programs in order, in groups of those that start and end together."""
         groups: list[list[_Child]] = []
         for child in self._children.values():
             if groups and child.program.alongside:
@@ -233,7 +229,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if (late := now - self._ticked_at) > SHOW_SECONDS:  # the machine was frozen: nobody could renew a mark
+        if (late := now - self._ticked_at) > SHOW_SECONDS:  # the machine was frozen: nobody could touch a ready file
             for child in self._children.values():
                 child.started_at, child.marked_at = child.started_at + late, child.marked_at + late
         self._ticked_at = now
@@ -241,7 +237,7 @@ class Supervisor:
             for child in group:
                 self._look_after(child)
             if not all(child.proven for child in group):
-                return  # those after them wait for them
+                return  # later groups wait
         self._settled.set()
         now = time.monotonic()
         if now - self._shown_at >= self._show_seconds and self._all_work:
@@ -273,7 +269,7 @@ class Supervisor:
         log.debug("process.started", name=name, pid=process.pid)
 
     def _await_end(self, pid: int) -> None:
-        with contextlib.suppress(ChildProcessError):  # it has been reaped
+        with contextlib.suppress(ChildProcessError):  # already reaped
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self._look.set()
 
@@ -291,7 +287,7 @@ class Supervisor:
                 raise NotReady(f"{program.name} was not ready after {program.ready_seconds:g} s{self._tail(program)}")
 
     def _check_works(self, child: _Child) -> None:
-        """End a program that is up and works no longer: asked first, then killed. It is started again as any other."""
+        """Stop a ready program that no longer works. It is restarted like any other."""
         program, now = child.program, self._ticked_at
         if child.kill_at:
             if now >= child.kill_at:
@@ -299,7 +295,7 @@ class Supervisor:
             return
         if child.liveness and child.liveness.lost:
             log.error("process.unanswering", name=program.name, pid=self.pid(program.name), misses=program.misses)
-            child.kill_at = now  # without grace: what answers nobody does not hear a signal either
+            child.kill_at = now  # without grace: a stalled program ignores signals too
             self.kill(program.name)
             return
         if not (program.stale_seconds and program.ready_file):
@@ -315,7 +311,7 @@ class Supervisor:
         assert child.process is not None  # noqa: S101 - a fact for the type checker
         child.ask_no_more()
         name, pid = child.program.name, child.process.pid
-        with self._changed:  # kill() must not signal an id that is free again
+        with self._changed:  # kill() must not signal a reused process id
             code = bury(child.process)
             child.process, child.ready = None, False
             self._changed.notify_all()
@@ -349,7 +345,6 @@ class Supervisor:
 
 
 def _mark(path: Path) -> int:
-    """When a file was last touched, 0 when it is not there. Only compared for change: the machine's clock may jump."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
