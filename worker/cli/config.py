@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -80,7 +81,8 @@ def reference() -> str:
     lines = [_OPENING.read_text(encoding="utf-8")]
     known = declared(Settings, "setting")
     for group in GROUPS:
-        lines += [f"## {group.__name__.removesuffix('Settings')}", "", str(group.__doc__), ""]
+        heading = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__.removesuffix("Settings")).capitalize()
+        lines += [f"## {heading}", "", str(group.__doc__).partition("\n")[0], ""]
         names = [each for each in known if each.name in group.__annotations__]
         lines += [f"- `{name_of(f.name)}` ({_default(f)}): {f.metadata['help']}{_star(f)}" for f in names]
         lines.append("")

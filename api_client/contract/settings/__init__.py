@@ -1,6 +1,6 @@
 """Every setting, once: name, default, what it means. ``load`` reads them from environment and settings file.
 
-The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents``; ``constants`` cannot be set.
+Each group has its own module; ``table`` puts them together.
 """
 
 from api_client.contract.settings.declaration import declared, name_of, spelled

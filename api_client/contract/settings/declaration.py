@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import Field, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 
@@ -15,13 +15,14 @@ def setting(
     secret: bool = False,
     masked: bool = False,
     per_model: bool = False,
+    pairs: bool = False,
 ) -> Any:
     """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too.
 
-    ``masked``: it may hold a secret, so it is shown as one.
+    ``masked``: it may hold a secret, so it is shown as one. ``pairs``: the settings file may give a table.
     """
     shown = {"secret": secret, "masked": secret or masked}
-    return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, **shown)
+    return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, pairs=pairs, **shown)
 
 
 def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
@@ -39,6 +40,19 @@ def _field(default: Any, **metadata: Any) -> Any:
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsGroup:
+    """Settings of one subject; ``Settings`` has the fields of all groups."""
+
+    def problems(self) -> Iterator[str]:
+        """Yield missing parts and contradictions, one line each."""
+        yield from ()
+
+    def named_models(self) -> Iterator[tuple[str, str]]:
+        """Yield the models that settings name for a purpose, each behind the name of its setting."""
+        yield from ()
 
 
 def declared(table: Any, kind: str) -> list[Field[Any]]:

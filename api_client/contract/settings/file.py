@@ -1,4 +1,4 @@
-"""The settings file (TOML): the settings of the environment by their short names; blocks of models, owners, flows.
+"""The settings file (TOML): the settings of the environment by their short names, and blocks of models and others.
 
 Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this file can be read and shared.
 """
@@ -15,9 +15,8 @@ from typing import Any
 
 from api_client.contract.completion import Fault
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
-from api_client.contract.policy import Action
-from api_client.contract.session_paths import NONE, SHIPPED
 from api_client.contract.settings.declaration import declared
+from api_client.contract.settings.policy_blocks import BLOCKS, block_kinds, key_kinds
 from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
 
@@ -47,7 +46,7 @@ class SettingsFile:
         name: the file as it is named in messages.
         places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
         values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
-        owner_settings: owner -> setting -> value. flow_settings: flow version -> setting -> value.
+        blocks: each kind of other blocks (``BLOCKS``) -> name of a block -> setting -> value.
         problems: the faults, each with file, line, column and key.
     """
 
@@ -55,8 +54,7 @@ class SettingsFile:
     values: dict[str, Any] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
     model_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    owner_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    flow_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    blocks: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -106,15 +104,11 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
 def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
     """Put what the file says into ``file``; return the problems of the rest."""
     found = Findings()
-    models, owners, flows = (found.read(_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", "owner", "flow"))
+    blocks = {kind: found.read(_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
     file.values = _values(found, data, _settings(folder))
-    of_owners: dict[str, Kind] = {"policy": partial(_policy_path, folder=folder)}
-    of_flows = of_owners | {"prompt_template": partial(_template, folder=folder), "max_failure_rate": _failure_rate}
-    for name, block in owners.items():
-        file.owner_settings[name] = _values(found, block, of_owners, "owner", name)
-    for name, block in flows.items():
-        file.flow_settings[name] = _values(found, block, of_flows, "flow", name)
-    for name, block in models.items():
+    for kind, keys in block_kinds(folder).items():
+        file.blocks[kind] = {name: _values(found, block, keys, kind, name) for name, block in blocks[kind].items()}
+    for name, block in blocks["model"].items():
         runner, option = block.pop("runner", None), block.pop("model", "")
         if not isinstance(runner, str) or not runner or not isinstance(option, str):
             wrong = "a block names its runner: claude_cli, openai_http, scripted, ..."
@@ -160,7 +154,7 @@ def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
             kinds[f"{each.name}_file"] = partial(_secret, folder=folder, parse=each.metadata["parse"])
         else:
             kinds[each.name] = partial(_parsed, known=each)
-    return kinds | {"policy": partial(_policy, folder=folder), "prompt_template": partial(_template, folder=folder)}
+    return kinds | key_kinds(folder)
 
 
 def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
@@ -231,7 +225,7 @@ def _text(value: Any, known: Field[Any]) -> str:
     if value == "" and kind == "str" and known.default:
         raise ValueError(f"must not be empty; without this line it is {known.default}")
     several = kind.startswith(("tuple", "dict"))
-    pairs = kind.startswith("dict") or known.name == "phase_directories"
+    pairs = kind.startswith("dict") or known.metadata["pairs"]
     match value:
         case str():
             return value
@@ -298,44 +292,6 @@ def _parameters(value: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         raise ValueError("must hold texts, numbers, true, false, lists and tables alone") from None
     return value
-
-
-def _policy_path(value: Any, folder: Path) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a text")
-    return str((folder / Path(value).expanduser()).resolve())
-
-
-def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
-    """A policy file; or, in a model's block, what is tried for each validator's errors."""
-    if isinstance(value, str):
-        return _policy_path(value, folder)
-    wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"
-    if not isinstance(value, dict):
-        raise ValueError(wrong)
-    for order in value.values():
-        if not isinstance(order, list) or not order or not set(map(str, order)) <= set(Action):
-            raise ValueError(wrong)
-    return {validator: tuple(order) for validator, order in value.items()}
-
-
-def _failure_rate(value: Any) -> float:
-    if not isinstance(value, int | float) or not 0 < value < 1:
-        raise ValueError("must be a share of all turns, between 0 and 1: 0.2")
-    return float(value)
-
-
-def _template(value: Any, folder: Path) -> str:
-    if value in (*SHIPPED, NONE):
-        return str(value)
-    path = folder / Path(str(value)).expanduser()
-    try:
-        there = path.is_file()
-    except OSError as error:  # a path that no file can have
-        raise ValueError(str(error)) from None
-    if not there:
-        raise ValueError(f"no such file; else it must be {', '.join(SHIPPED)} or {NONE}")
-    return str(path.resolve())
 
 
 def _places(text: str) -> dict[str, tuple[int, int, int]]:

@@ -9,24 +9,19 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from api_client.contract.declared import nearest
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import WATCHER, why_missing
-from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.declaration import declared, name_of, spelled
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
+from api_client.contract.settings.policy_settings import FLAG, flag_problems
 from api_client.contract.settings.setting_values import model_runners
-from api_client.contract.settings.store_addresses import open_brokers
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 
 #: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
-#: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
-_LLM_FLOW = "HELIX_USE_LLM_FLOW"
 #: Who sets one of these does not ask the broker that `turns up` runs here.
 STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
 #: Read elsewhere: by a process under test (its failpoint and constants), and by clients of the relay (docs/examples).
@@ -56,7 +51,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values = (
         file.values
         | _of_blocks(file, values)
-        | {"owner_settings": file.owner_settings, "flow_settings": file.flow_settings}
+        | {f"{kind}_settings": blocks for kind, blocks in file.blocks.items()}
         | values
     )
     if "models" not in values and values.get("claude_api_key"):
@@ -112,80 +107,22 @@ def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"models": given.get("models", file.models), "model_settings": blocks}
 
 
-def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
-    """Settings that contradict each other; ``readable``: the models could be read."""
-    problems = []
+def _at_odds(settings: Settings, *, readable: bool) -> Iterator[str]:
+    """Yield settings that contradict each other; ``readable``: the models could be read."""
     there = ", ".join(settings.models)
-    if set(settings.api_keys) & set(settings.forwarding_keys):
-        problems.append("HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them")
-    for name, model in _models_named(settings) if readable else ():
+    for name, model in settings.named_models() if readable else ():
         if model and model not in settings.models:
             meant = nearest(model, settings.models)
-            problems.append(f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there}){meant}")
-    for flow in settings.flow_settings:
-        if flow not in settings.flow_version:
-            versions = ", ".join(settings.flow_version)
-            problems.append(
-                f"[flow.{flow}]: HELIX_FLOW_VERSION has no such version ({versions}); {flow}=0 keeps it off"
-            )
-    if settings.files and find_spec("obstore") is None:
-        problems.append('HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout')
-    problems += _missing_plugins(settings)
-    problems += _cluster_problems(settings)
-    if settings.open_broker != "allowed":
-        problems += open_brokers(settings.broker_url, settings.store_url)
-    return problems
-
-
-def _missing_plugins(settings: Settings) -> Iterator[str]:
-    """Yield which plug-in a setting needs that is not installed."""
-    bounded = any("max_failure_rate" in block for block in settings.flow_settings.values())
-    needed = {
-        "HELIX_WEBHOOK_URLS": ("notifier", settings.webhook_urls),
-        "HELIX_NOTICE_COMMAND": ("notifier", settings.notice_command),
-        "max_failure_rate": ("flow-guard", bounded),
-    }
-    for setting, (watcher, asked) in needed.items():
-        if asked and (why := why_missing(WATCHER, watcher)):
-            yield f"{setting}: {why}"
-
-
-def _cluster_problems(settings: Settings) -> Iterator[str]:
-    """What a cluster cannot do: Celery has no transport to it, and all keys of an installation are in one slot."""
-    if Cluster.parse(settings.broker_url or settings.store_url):
-        yield (
-            "HELIX_BROKER_URL: a cluster cannot be Celery's broker; name one plain Redis or Valkey beside it: it"
-            " carries ids only, and to lose it costs seconds, no turn"
-        )
-
-
-def _models_named(settings: Settings) -> list[tuple[str, str]]:
-    """The models that settings name for a purpose, each behind the name of its setting."""
-    blocks = settings.model_settings.items()
-    fallbacks = [
-        (f"[model.{name}] fallbacks.{kind}", model)
-        for name, block in blocks
-        for kind, models in block.get("fallbacks", {}).items()
-        for model in models
-    ]
-    return [
-        *fallbacks,
-        ("HELIX_VERIFIER_MODEL", settings.verifier_model),
-        ("HELIX_ESCALATION_MODEL", settings.escalation_model),
-        *((f"[model.{name}] escalation_model", str(block.get("escalation_model", ""))) for name, block in blocks),
-    ]
+            yield f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there}){meant}"
+    yield from settings.problems()
 
 
 def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
     """Return names that look like settings and are none."""
     constants = {name_of(each.name): each for each in declared(Settings, "constant")}
-    problems = []
-    if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
-        problems.append(
-            f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
-        )
+    problems = flag_problems(environ)
     for name in environ:
-        if name in known or name == _LLM_FLOW or name in _READ_ELSEWHERE:
+        if name in known or name == FLAG or name in _READ_ELSEWHERE:
             continue
         if not name.startswith("HELIX_") or name.startswith("HELIX_AGENT_"):
             continue

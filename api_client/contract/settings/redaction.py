@@ -9,10 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from api_client.contract.settings.cluster import Cluster
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.store_addresses import passwords_of
 from api_client.contract.settings.table import Settings
 
 MASK = "***"
@@ -47,10 +45,8 @@ def secrets_of(settings: Settings) -> list[str]:
 def _parts(text: str) -> Iterator[str]:
     if "://" not in text or " " in text:  # a command may name addresses
         yield text
-    elif several := Sentinels.parse(text) or Cluster.parse(text):
-        yield several.password
-    elif password := urlsplit(text).password:
-        yield from (password, unquote(password))
+    else:
+        yield from passwords_of(text)
 
 
 def redactor(settings: Settings) -> Callable[[str], str]:

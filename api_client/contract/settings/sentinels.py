@@ -14,6 +14,12 @@ class Sentinels:
     db: int = 0
     password: str = ""
 
+    @property
+    def celery_url(self) -> str:
+        """The addresses in Celery's spelling."""
+        login = f":{self.password}@" if self.password else ""
+        return ";".join(f"sentinel://{login}{host}:{port}/{self.db}" for host, port in self.nodes)
+
     @classmethod
     def parse(cls, url: str) -> Sentinels | None:
         """The sentinels an address names; None for an address of another kind.

@@ -1,12 +1,52 @@
-"""Addresses of brokers and stores: shown without their password, and refused where anybody could read and run all."""
+"""Addresses of brokers and stores: read, shown without their password, refused where anybody could run all."""
 
 from __future__ import annotations
 
 import ipaddress
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.sentinels import Sentinels
+
+
+def store_address(value: str) -> str:
+    """The address of a Redis or Valkey, of Sentinels, or of a cluster."""
+    if _several(value):
+        return value
+    parts = urlsplit(value)
+    unix = parts.scheme in {"unix", "redis+socket"}
+    if not (parts.scheme in {"redis", "rediss"} and parts.hostname) and not (unix and parts.path):
+        raise ValueError(
+            "must look like redis://host:6379/0, rediss://..., unix:///path, sentinel://host:port/master or"
+            " redis+cluster://host:port,host:port"
+        )
+    _ = parts.port  # raises ValueError when it is not a port
+    return value
+
+
+def is_cluster(url: str) -> bool:
+    """True for the address of a Redis Cluster."""
+    return Cluster.parse(url) is not None
+
+
+def celery_address(url: str) -> str:
+    """A broker's address in Celery's spelling."""
+    sentinels = Sentinels.parse(url)
+    return sentinels.celery_url if sentinels else url.replace("unix://", "redis+socket://", 1)
+
+
+def passwords_of(url: str) -> Iterator[str]:
+    """Yield the password of an address, as it is spelled there and as it is."""
+    if several := _several(url):
+        yield several.password
+    elif password := urlsplit(url).password:
+        yield from (password, unquote(password))
+
+
+def _several(url: str) -> Sentinels | Cluster | None:
+    """The nodes of an address that names several."""
+    return Sentinels.parse(url) or Cluster.parse(url)
 
 
 def masked(url: str) -> str:
@@ -35,7 +75,7 @@ def open_brokers(broker_url: str, store_url: str) -> list[str]:
 
 def _guarded(url: str) -> bool:
     """Return whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
-    if several := Sentinels.parse(url) or Cluster.parse(url):
+    if several := _several(url):
         return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)
     return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or is_loopback(parts.hostname or "")

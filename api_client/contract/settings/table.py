@@ -1,83 +1,63 @@
-"""All settings as one value. Each group has its own module."""
+"""All settings as one value, assembled from one group a subject."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from api_client.contract.settings.cluster import Cluster
-from api_client.contract.settings.declaration import declared, name_of, of_the_file, spelled
-from api_client.contract.settings.groups import (
-    Agents,
-    AnsweringSettings,
-    Constants,
-    NotificationSettings,
-    RelaySettings,
-    Storage,
-    WorkerSettings,
-)
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.agent_settings import Agents
+from api_client.contract.settings.answering_settings import AnsweringSettings
+from api_client.contract.settings.audit_settings import AuditSettings
+from api_client.contract.settings.breaker_settings import BreakerSettings
+from api_client.contract.settings.budget_settings import BudgetSettings
+from api_client.contract.settings.declaration import declared, name_of, spelled
+from api_client.contract.settings.escalation_settings import EscalationSettings
+from api_client.contract.settings.notification_settings import NotificationSettings
+from api_client.contract.settings.object_store_settings import ObjectStoreSettings
+from api_client.contract.settings.phase_settings import PhaseSettings
+from api_client.contract.settings.policy_settings import PolicySettings
+from api_client.contract.settings.relay_settings import RelaySettings
+from api_client.contract.settings.replica_settings import ReplicaSettings
+from api_client.contract.settings.storage_settings import Storage
+from api_client.contract.settings.store_addresses import celery_address, is_cluster
+from api_client.contract.settings.trace_settings import TraceSettings
+from api_client.contract.settings.warm_agent_settings import WarmAgentSettings
+from api_client.contract.settings.worker_settings import WorkerSettings
 
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
 RUN_FILE = "run.json"
 #: Where the Claude CLI finds its service if nothing is set.
 _ANTHROPIC = "https://api.anthropic.com"
-#: The groups, in the order they are documented.
-GROUPS = (Storage, AnsweringSettings, WorkerSettings, RelaySettings, NotificationSettings, Agents)
 #: Environment variable with constants for tests: a JSON object, name to text.
 CONSTANTS = "HELIX_CONSTANTS"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSettings, AnsweringSettings, Storage):
-    """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on.
-
-    Attributes:
-        model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
-        policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
-        owner_settings: owner -> what its block sets.
-        flow_settings: flow version -> what its block sets.
-        vision: the model sees images. stream: how its answers are shown: ``live``, ``draft``, ``validated``; empty: the
-            caller's default.
-        prices: US dollars for a million tokens (``worker/runners/pricing.py``).
-        proxy_models: models that an agent may ask for besides its own. proxy_allows: what else its calls may hold.
-        api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
-        timeouts: how long it waits for the ``first`` and each ``next`` event of an answer, in seconds.
-        fallbacks: ``Fault`` of a model's service -> the models that may take over, in order.
-    """
-
-    model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    owner_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
-    prices: dict[str, Any] = of_the_file(dict)
-    proxy_models: tuple[str, ...] = of_the_file(())
-    proxy_allows: tuple[str, ...] = of_the_file(())
-    api: str = of_the_file("chat")
-    parameters: dict[str, Any] = of_the_file(dict)
-    timeouts: dict[str, float] = of_the_file(dict)
-    fallbacks: dict[str, tuple[str, ...]] = of_the_file(dict)
-    vision: bool = of_the_file(False)
-    stream: str = of_the_file("")
-
-    def of_model(self, model: str) -> Settings:
-        """The settings as they hold for a model. Each turn asks several times: they are made once."""
-        if model not in self.model_settings:
-            return self
-        if model not in self._of_models:
-            self._of_models[model] = replace(self, **self.model_settings[model])
-        return self._of_models[model]
-
-    @cached_property
-    def _of_models(self) -> dict[str, Settings]:
-        return {}
+class Settings(
+    WarmAgentSettings,
+    Agents,
+    NotificationSettings,
+    AuditSettings,
+    TraceSettings,
+    RelaySettings,
+    BreakerSettings,
+    WorkerSettings,
+    PhaseSettings,
+    EscalationSettings,
+    BudgetSettings,
+    PolicySettings,
+    AnsweringSettings,
+    ObjectStoreSettings,
+    ReplicaSettings,
+    Storage,
+):
+    """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
     def upstream_of(self, model: str) -> str:
         """The service that a model asks: its address, and which key of several; a model that asks none: its own name.
@@ -118,23 +98,6 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
         key = settings.claude_api_key if claude else settings.openai_api_key
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/"), key
 
-    def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
-        """The policy file of a turn: the owner's, the flow version's, the model's, or the one of all; empty without."""
-        blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
-        named = (str(block.get("policy", "")) for block in blocks)
-        return next(filter(None, named), "") or self.of_model(model).policy
-
-    def template_of(self, model: str, flow: str = "") -> str:
-        """The session template of a turn: the flow version's, the model's, or the one of all; empty for ours."""
-        return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.of_model(model).prompt_template
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """Every policy file that these settings name."""
-        blocks = [*self.owner_settings.values(), *self.flow_settings.values(), *self.model_settings.values()]
-        named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
-        return tuple(dict.fromkeys(filter(None, named)))
-
     @property
     def keys_path(self) -> Path:
         """The file of ``turns keys``."""
@@ -162,10 +125,7 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
     @property
     def celery_url(self) -> str:
         """The broker's address in Celery's spelling."""
-        if sentinels := Sentinels.parse(self.broker_url):
-            login = f":{sentinels.password}@" if sentinels.password else ""
-            return ";".join(f"sentinel://{login}{host}:{port}/{sentinels.db}" for host, port in sentinels.nodes)
-        return self.broker_url.replace("unix://", "redis+socket://", 1)
+        return celery_address(self.broker_url)
 
     @cached_property
     def has_queues(self) -> bool:
@@ -175,7 +135,7 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
     @property
     def store_is_cluster(self) -> bool:
         """True if the store is a Redis Cluster, by its address."""
-        return Cluster.parse(self.store_url) is not None
+        return is_cluster(self.store_url)
 
     @property
     def redis_url(self) -> str:
@@ -194,3 +154,11 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
         if failpoint := turned.get("failpoint"):  # read where no settings are loaded
             constants["HELIX_FAILPOINT"] = failpoint
         return {name: value for name, value in values.items() if value != ""} | constants
+
+
+#: The groups with settings, in the order they are documented.
+GROUPS = tuple(
+    each
+    for each in reversed(Settings.__bases__)
+    if any(f.name in each.__annotations__ for f in declared(each, "setting"))
+)

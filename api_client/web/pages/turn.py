@@ -15,7 +15,7 @@ from starlette.responses import Response
 from api_client.actions import Change, act
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import NotFinished
-from api_client.contract.settings.setting_values import TRACE_ID
+from api_client.contract.settings.trace_settings import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.history import deaths, export
 from api_client.index.finding import find_turn, neighbours

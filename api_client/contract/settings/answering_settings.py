@@ -1,0 +1,38 @@
+"""The settings of answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_DEADLINE_SECONDS
+from api_client.contract.offered import BUILT_IN
+from api_client.contract.settings.declaration import SettingsGroup, setting
+from api_client.contract.settings.setting_values import choice, integer, model_runners, names, number
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweringSettings(SettingsGroup):
+    """The agents that answer a turn, and their limits."""
+
+    models: dict[str, str] = setting(
+        lambda: {"scripted": "scripted"},
+        model_runners,
+        "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
+    )
+    validators: tuple[str, ...] = setting(
+        BUILT_IN,
+        names,
+        "Validators active when a request names none; any offered one can be named (validators.md).",
+        per_model=True,
+    )
+    locale: str = setting(
+        "en",
+        choice("de", "en"),
+        "Language of feedback and messages where a question shows neither German nor English.",
+    )
+    max_attempts: int = setting(
+        3, integer(1, MAX_ATTEMPTS), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
+    )
+    deadline_seconds: float = setting(
+        3600.0, number(1, MAX_DEADLINE_SECONDS), "Wall time of a turn, over all attempts.", per_model=True
+    )

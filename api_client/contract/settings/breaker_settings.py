@@ -1,0 +1,22 @@
+"""The constants of circuit breakers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.settings.declaration import SettingsGroup, constant
+from api_client.contract.settings.setting_values import integer, number
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakerSettings(SettingsGroup):
+    """When the turns of a model's service wait."""
+
+    breaker_errors: int = constant(
+        10,
+        integer(0, 10**6),
+        "Errors of a model's service in a row (5xx, network) after which its turns wait.",
+    )
+    breaker_seconds: float = constant(
+        60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."
+    )

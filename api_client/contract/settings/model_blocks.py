@@ -1,0 +1,56 @@
+"""What the block of a model sets in the settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+from api_client.contract.settings.declaration import SettingsGroup, of_the_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelBlocks(SettingsGroup):
+    """The settings of single models.
+
+    Attributes:
+        model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
+        vision: the model sees images. stream: how its answers are shown: ``live``, ``draft``, ``validated``; empty: the
+            caller's default.
+        prices: US dollars for a million tokens (``worker/runners/pricing.py``).
+        proxy_models: models that an agent may ask for besides its own. proxy_allows: what else its calls may hold.
+        api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
+        timeouts: how long it waits for the ``first`` and each ``next`` event of an answer, in seconds.
+        fallbacks: ``Fault`` of a model's service -> the models that may take over, in order.
+    """
+
+    model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
+    prices: dict[str, Any] = of_the_file(dict)
+    proxy_models: tuple[str, ...] = of_the_file(())
+    proxy_allows: tuple[str, ...] = of_the_file(())
+    api: str = of_the_file("chat")
+    parameters: dict[str, Any] = of_the_file(dict)
+    timeouts: dict[str, float] = of_the_file(dict)
+    fallbacks: dict[str, tuple[str, ...]] = of_the_file(dict)
+    vision: bool = of_the_file(False)
+    stream: str = of_the_file("")
+
+    def of_model(self, model: str) -> Self:
+        """The settings as they hold for a model. Each turn asks several times: they are made once."""
+        if model not in self.model_settings:
+            return self
+        if model not in self._of_models:
+            self._of_models[model] = replace(self, **self.model_settings[model])
+        return self._of_models[model]
+
+    @cached_property
+    def _of_models(self) -> dict[str, Self]:
+        return {}
+
+    def named_models(self) -> Iterator[tuple[str, str]]:
+        """Yield the models that take over, each behind its key."""
+        yield from super().named_models()
+        for name, block in self.model_settings.items():
+            for kind, models in block.get("fallbacks", {}).items():
+                yield from ((f"[model.{name}] fallbacks.{kind}", model) for model in models)

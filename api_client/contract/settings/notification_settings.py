@@ -1,0 +1,77 @@
+"""The settings of notifications, and their readers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from api_client.contract.notices import KINDS
+from api_client.contract.plugins import WATCHER, why_missing
+from api_client.contract.settings.declaration import SettingsGroup, setting
+from api_client.contract.settings.setting_values import choice, names, web_address
+
+
+def web_addresses(value: str) -> tuple[str, ...]:
+    """Addresses of websites, with commas between them."""
+    found = names(value)
+    for each in found:
+        web_address(each)
+        if "@" in urlsplit(each).netloc:
+            raise ValueError("must not hold a user or password")
+    return found
+
+
+def webhook_key(value: str) -> str:
+    """A key that signs webhooks: ``whsec_`` and base64, or any text."""
+    if value.startswith("whsec_"):
+        try:
+            base64.b64decode(value.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            raise ValueError("must be base64 behind whsec_") from None
+    return value
+
+
+def notice_kinds(value: str) -> tuple[str, ...]:
+    """Kinds of notices with commas between them; ``response.*`` names all that begin so."""
+    found = names(value)
+    for each in found:
+        if not any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for kind in KINDS):
+            raise ValueError(f"no kind of notice {each!r}; there are: {', '.join(KINDS)}")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotificationSettings(SettingsGroup):
+    """The people who are called when somebody is needed (docs/webhooks.md)."""
+
+    webhook_urls: tuple[str, ...] = setting(
+        (), web_addresses, "Addresses that get notices, each signed as OpenAI signs its webhooks.", secret=True
+    )
+    webhook_secret: str = setting(
+        "",
+        webhook_key,
+        "Signs them: whsec_ and base64, as `turns notices secret` makes one; none: unsigned.",
+        secret=True,
+    )
+    webhook_internal: str = setting(
+        "refused", choice("refused", "allowed"), "Whether those addresses may lead to this machine or an inner network."
+    )
+    notice_command: str = setting(
+        "", str, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
+    )
+    notice_kinds: tuple[str, ...] = setting(
+        ("*",), notice_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield which plug-in is missing to send notifications."""
+        yield from super().problems()
+        missing = why_missing(WATCHER, "notifier")
+        for name, asked in {
+            "HELIX_WEBHOOK_URLS": self.webhook_urls,
+            "HELIX_NOTICE_COMMAND": self.notice_command,
+        }.items():
+            if asked and missing:
+                yield f"{name}: {missing}"

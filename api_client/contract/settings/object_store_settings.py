@@ -1,0 +1,46 @@
+"""The settings of the object store that keeps the files of sessions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from api_client.contract.settings.declaration import SettingsGroup, constant, setting
+from api_client.contract.settings.setting_values import integer, number, web_address
+
+
+def bucket(value: str) -> str:
+    """The place in an object store, ``s3://BUCKET/PREFIX``; nothing: none."""
+    parts = urlsplit(value)
+    if value and (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", parts.netloc) or parts.query):
+        raise ValueError("must look like s3://bucket or s3://bucket/prefix")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectStoreSettings(SettingsGroup):
+    """The files of sessions where workers share no folder."""
+
+    files: str = setting(
+        "",
+        bucket,
+        "Object store for the files of sessions, s3://BUCKET/PREFIX; none: HELIX_ROOT, which all workers share then.",
+    )
+    files_endpoint: str = setting("", web_address, "Address of its S3 service; none: that of AWS in its region.")
+    files_max_bytes: int = constant(
+        256 * 2**20,
+        integer(2**20, 2**36),
+        "Largest session in the object store, in bytes; a turn beyond it fails.",
+    )
+    files_grace_seconds: float = constant(
+        86_400.0, number(0, 10**9), "How long `turns gc` leaves what no session needs in the object store."
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Report the missing library."""
+        yield from super().problems()
+        if self.files and find_spec("obstore") is None:
+            yield 'HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout'

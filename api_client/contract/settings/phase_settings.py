@@ -1,0 +1,43 @@
+"""The settings of phases: who may run them where, and who verifies them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from api_client.contract.phase_checks import folder_problem
+from api_client.contract.settings.declaration import SettingsGroup, constant, setting
+from api_client.contract.settings.setting_values import names, number
+
+
+def grants(value: str) -> tuple[str, ...]:
+    """Folders granted to owners of keys: ``FOLDER=OWNER,...``, the folders relative to HELIX_ROOT."""
+    given = names(value)
+    for item in given:
+        folder, _, owner = (part.strip() for part in item.partition("="))
+        if not owner:
+            raise ValueError("must look like FOLDER=OWNER,FOLDER=OWNER; OWNER is `turns keys list`'s, * every key's")
+        if problem := folder_problem(folder):
+            raise ValueError(problem)
+    return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSettings(SettingsGroup):
+    """Phases (docs/WORKFLOW-SYSTEM.md)."""
+
+    phase_directories: tuple[str, ...] = setting(
+        (),
+        grants,
+        "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
+        pairs=True,
+    )
+    verifier_model: str = setting(
+        "", str, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
+    )
+    verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
+
+    def named_models(self) -> Iterator[tuple[str, str]]:
+        """Yield the model that verifies, behind its setting."""
+        yield from super().named_models()
+        yield "HELIX_VERIFIER_MODEL", self.verifier_model

@@ -1,0 +1,65 @@
+"""Policies in the settings file: blocks of owners and flow versions, and two keys with kinds that only the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.declared import Kind
+from api_client.contract.policy import Action
+from api_client.contract.session_paths import NONE, SHIPPED
+
+#: Which blocks there are besides those of models; ``flow`` of ``[flow.v2]`` gives ``Settings.flow_settings``.
+BLOCKS = ("owner", "flow")
+
+
+def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
+    """The keys of each of ``BLOCKS``; paths are relative to the folder."""
+    owner: dict[str, Kind] = {"policy": partial(_policy_path, folder=folder)}
+    template = {"prompt_template": partial(_template, folder=folder)}
+    return {"owner": owner, "flow": owner | template | {"max_failure_rate": _failure_rate}}
+
+
+def key_kinds(folder: Path) -> dict[str, Kind]:
+    """The keys that are read otherwise than from the environment."""
+    return {"policy": partial(_policy, folder=folder), "prompt_template": partial(_template, folder=folder)}
+
+
+def _policy_path(value: Any, folder: Path) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    return str((folder / Path(value).expanduser()).resolve())
+
+
+def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
+    """A policy file; or, in a model's block, what is tried for each validator's errors."""
+    if isinstance(value, str):
+        return _policy_path(value, folder)
+    wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"
+    if not isinstance(value, dict):
+        raise ValueError(wrong)
+    for order in value.values():
+        if not isinstance(order, list) or not order or not set(map(str, order)) <= set(Action):
+            raise ValueError(wrong)
+    return {validator: tuple(order) for validator, order in value.items()}
+
+
+def _failure_rate(value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 < value < 1:
+        raise ValueError("must be a share of all turns, between 0 and 1: 0.2")
+    return float(value)
+
+
+def _template(value: Any, folder: Path) -> str:
+    if value in (*SHIPPED, NONE):
+        return str(value)
+    path = folder / Path(str(value)).expanduser()
+    try:
+        there = path.is_file()
+    except OSError as error:  # a path that no file can have
+        raise ValueError(str(error)) from None
+    if not there:
+        raise ValueError(f"no such file; else it must be {', '.join(SHIPPED)} or {NONE}")
+    return str(path.resolve())

@@ -1,0 +1,102 @@
+"""The settings of policies, templates and flow versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.plugins import WATCHER, why_missing
+from api_client.contract.session_paths import NONE, SHIPPED
+from api_client.contract.settings.declaration import of_the_file, setting
+from api_client.contract.settings.model_blocks import ModelBlocks
+from api_client.contract.settings.setting_values import file_path, names
+
+#: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
+FLAG = "HELIX_USE_LLM_FLOW"
+
+
+def flag_problems(environ: Mapping[str, str]) -> list[str]:
+    """Report the flag where it is off."""
+    if environ.get(FLAG, "true").lower() in {"true", "1", ""}:
+        return []
+    return [f"{FLAG}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"]
+
+
+def template(value: str) -> str:
+    """A template of prompts: the name of a shipped one as it is, a path as an absolute one."""
+    return value if value in (*SHIPPED, NONE) else file_path(value)
+
+
+def flow_weights(value: str) -> dict[str, int]:
+    """Flow versions, each with its weight: ``version=weight,...``; 1 where none is given."""
+    flows = {}
+    for item in names(value):
+        version, given, weight = (part.strip() for part in item.partition("="))
+        valid = version.isascii() and version.replace(".", "").replace("-", "").replace("_", "").isalnum()
+        if not valid or len(version) > 32 or (given and not (weight.isascii() and weight.isdecimal())):
+            raise ValueError("must look like version or version=weight,version=weight")
+        flows[version] = int(weight) if given else 1
+    if not any(flows.values()):
+        raise ValueError("must name a version with a weight above 0")
+    return flows
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings(ModelBlocks):
+    """The rules for answers, and the instructions for agents.
+
+    Attributes:
+        policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
+        owner_settings: owner -> what its block sets.
+        flow_settings: flow version -> what its block sets.
+    """
+
+    owner_settings: dict[str, dict[str, Any]] = of_the_file(dict)
+    flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
+    policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
+    policy: str = setting(
+        "",
+        file_path,
+        "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
+        per_model=True,
+    )
+    prompt_template: str = setting(
+        "",
+        template,
+        "Template of CLAUDE.md: a path, de, en, or none for no CLAUDE.md; not set: the turn's language (sessions.md).",
+        per_model=True,
+    )
+    flow_version: dict[str, int] = setting(
+        lambda: {"v2": 1},
+        flow_weights,
+        "Versions of prompts and rules: v2=9,v3=1 spreads sessions over two (flow-versions.md).",
+    )
+
+    def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
+        """The policy file of a turn: the owner's, the flow version's, the model's, or the one of all; empty without."""
+        blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
+        named = (str(block.get("policy", "")) for block in blocks)
+        return next(filter(None, named), "") or self.of_model(model).policy
+
+    def template_of(self, model: str, flow: str = "") -> str:
+        """The session template of a turn: the flow version's, the model's, or the one of all; empty for ours."""
+        return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.of_model(model).prompt_template
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Every policy file that these settings name."""
+        blocks = [*self.owner_settings.values(), *self.flow_settings.values(), *self.model_settings.values()]
+        named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
+        return tuple(dict.fromkeys(filter(None, named)))
+
+    def problems(self) -> Iterator[str]:
+        """Yield blocks of flow versions that there are not, and the plug-in that their guard lacks."""
+        yield from super().problems()
+        versions = ", ".join(self.flow_version)
+        for flow in self.flow_settings:
+            if flow not in self.flow_version:
+                yield f"[flow.{flow}]: HELIX_FLOW_VERSION has no such version ({versions}); {flow}=0 keeps it off"
+        bounded = any("max_failure_rate" in block for block in self.flow_settings.values())
+        if bounded and (missing := why_missing(WATCHER, "flow-guard")):
+            yield f"max_failure_rate: {missing}"

@@ -1,0 +1,105 @@
+"""The settings of the relay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+from api_client.contract.settings.declaration import SettingsGroup, constant, setting
+from api_client.contract.settings.setting_values import ROLES, choice, file_path, integer, names, number, web_address
+
+
+def networks(value: str) -> tuple[str, ...]:
+    """Addresses, and networks of them."""
+    given = names(value)
+    for each in given:
+        ip_network(each)  # raises ValueError, which names it
+    return given
+
+
+def key_list(value: str) -> tuple[str, ...]:
+    """API keys with commas between them."""
+    keys = names(value)
+    if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
+        raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
+    return keys
+
+
+def message_roles(value: str) -> tuple[str, ...]:
+    """Some of ``ROLES``, user among them."""
+    roles = names(value)
+    if "user" not in roles or not set(roles) <= set(ROLES):
+        raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
+    return roles
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelaySettings(SettingsGroup):
+    """The relay: its addresses, its keys, and what it takes in."""
+
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        networks,
+        "Proxies (127.0.0.1,10.1.0.0/16) whose X-Forwarded-For and X-Forwarded-Proto count; none: no proxy is trusted.",
+    )
+    public_url: str = setting(
+        "",
+        web_address,
+        "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
+    )
+    chat_note: str = setting(
+        "no",
+        choice("yes", "no"),
+        "Below each answer in Open WebUI, in two lines: what it was checked for, and what its turn cost.",
+    )
+    api_keys: tuple[str, ...] = setting(
+        (),
+        key_list,
+        "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
+        secret=True,
+    )
+    forwarding_keys: tuple[str, ...] = setting(
+        (),
+        key_list,
+        "The same for keys that speak for several users, such as Open WebUI's: each request names its user.",
+        secret=True,
+    )
+    keys_file: str = setting(
+        "", file_path, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+    )
+    user_jwt_secret: str = setting(
+        "",
+        str,
+        "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
+        secret=True,
+    )
+    max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
+    ping_seconds: float = constant(10.0, number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    stuck_reader_seconds: float = constant(
+        60.0, number(0, 86_400), "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never."
+    )
+    rejoin_seconds: float = constant(
+        900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
+    )
+    max_connections: int = constant(
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
+    )
+    max_unfinished: int = constant(
+        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full."
+    )
+    stop_grace_seconds: float = constant(
+        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+    )
+    link_seconds: float = constant(
+        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
+    )
+    max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
+    roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.")
+
+    def problems(self) -> Iterator[str]:
+        """Yield the keys that speak for one caller and for several."""
+        yield from super().problems()
+        if set(self.api_keys) & set(self.forwarding_keys):
+            yield "HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them"

@@ -1,0 +1,29 @@
+"""The settings of traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.settings.declaration import SettingsGroup, setting
+from api_client.contract.settings.setting_values import web_address
+
+#: What represents the trace's id (32 hexadecimal digits) in the address of its page.
+TRACE_ID = "{trace_id}"
+
+
+def trace_address(value: str) -> str:
+    """The address of a trace's page, with ``{trace_id}`` in it; nothing: none."""
+    if value and TRACE_ID not in web_address(value):
+        raise ValueError(f"must hold {TRACE_ID}, as in http://127.0.0.1:16686/trace/{TRACE_ID}")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSettings(SettingsGroup):
+    """Where traces are looked at."""
+
+    trace_page: str = setting(
+        "",
+        trace_address,
+        "Address of a trace's page, with {trace_id} in it; then the page of a finished turn links there.",
+    )
