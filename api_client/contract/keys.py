@@ -104,7 +104,6 @@ class Keys:
     #: Sorted set: turns that take a place of their owner, where its places are limited; by owner.
     at_work = _named("line:at_work")
     #: String: a worker that knows the line lives; for an hour.
-    line_known = _named("line:known")
     #: Hash: which worker claimed a probe, by queue; lives a minute.
     probe = _each("probe:")
     #: String: says that the store takes writes; lives a minute.

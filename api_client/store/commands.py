@@ -45,8 +45,8 @@ ELSEWHERE_MS = 5_000
 
 #: Removes a key that still has this value: what another process has written since stays.
 REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-#: Answers of ``line_up.lua`` after which the caller announces the turn.
-TO_ANNOUNCE = frozenset({"begun", "announce"})
+#: The answer of ``line_up.lua`` after which the caller announces the turn.
+BEGUN = "begun"
 #: Its answer is read as ``ReleaseReply``.
 RELEASE = _LUA / "release.lua"
 #: Both sides have a turn's first run start, and cancel: a caller its turn, a reaper the one that another interrupts.
@@ -275,6 +275,6 @@ def _shared_keys(keys: Keys) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """KEYS[13..20]. Without a queue in this database its place has another key, which no command uses as a queue."""
+    """KEYS[13..19]. Without a queue in this database its place has another key, which no command uses as a queue."""
     owners = keys.turns_of("interactive"), keys.turns_of("background")
-    return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, keys.line_known, queue or keys.places)
+    return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, queue or keys.places)

@@ -31,15 +31,13 @@ class TurnLine:
         if self._store.has_queues:
             made = announcement(self._store.settings, Link.parse(link.decode()), turn_id, session_id, Stamp())
             values |= {"message": made.message, "channel": made.channel, "event": made.event}
-        [said] = await self._store.change(self._line_up, turn_id, session_id, values)
-        if said == b"announce":
-            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
-        elif not self._store.has_queues:
+        await self._store.change(self._line_up, turn_id, session_id, values)
+        if not self._store.has_queues:
             await self.release()
 
     async def release(self) -> None:
         """Announce the turns that may go now."""
         keys = release_keys(self._store.keys, queue_in(self._store.settings))
-        found = ReleaseReply.read(await self._store.run(self._release, keys, ["", ""]))
+        found = ReleaseReply.read(await self._store.run(self._release, keys, [""]))
         for link, each, session_id in found.left:
             await self._announcer.announce(link, each, session_id)

@@ -19,7 +19,7 @@ from api_client.contract.tasks import FAIL, RUN_QUEUE, TASKS, VALIDATE, Link, al
 from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
-from api_client.store.commands import TO_ANNOUNCE
+from api_client.store.commands import BEGUN
 from api_client.turns.record.claim import Claim, CommitResult, JudgingPaused, LeaseLost, Refusal
 from api_client.turns.record.moves import Move
 from worker.files.recent import Recent
@@ -336,7 +336,7 @@ class TurnService:
             if done.head and (head_link := await self.parts.ledger.next_link(done.head)):
                 with contextlib.suppress(RedisError):
                     came = claim.turn.created_at
-                    if await self.parts.ledger.line_up(done.head, session_id, head_link, came) in TO_ANNOUNCE:
+                    if await self.parts.ledger.line_up(done.head, session_id, head_link, came) == BEGUN:
                         await self.parts.threads.files(self.parts.announce, head_link, done.head, session_id)
                 if not self.parts.settings.has_queues:
                     await self._release()

@@ -16,8 +16,7 @@
 --      17  LET_GO    zset    turns that went and are not claimed, by when; only where the queue is elsewhere
 --      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that take a place, of owners whose places are limited;
 --                            behind them services: }SERVICE|ID has a place, }SERVICE}OWNER|CREATED|ID waits for it
---      19  KNOWN     string  a worker that knows the line lives, or did within the hour: until then there is none
---      20  QUEUE     list    Celery's, where it is in this very database (QUEUED)
+--      19  QUEUE     list    Celery's, where it is in this very database (QUEUED)
 -- AHEAD and FAR_AHEAD bound the messages that wait: seen by their queue, or else by LET_GO.
 
 local AHEAD, FAR_AHEAD, AWAY = 2, 16, 10000000000
@@ -27,7 +26,7 @@ local SHARE = 8
 local TICK = 0.000001
 
 local WAITING, LINE, FIRST, SECOND = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local LET_GO, AT_WORK, KNOWN, QUEUE = KEYS[17], KEYS[18], KEYS[19], KEYS[20]
+local LET_GO, AT_WORK, QUEUE = KEYS[17], KEYS[18], KEYS[19]
 
 -- Whether somebody waits, and how many messages the queue has, as far as this command knows.
 local waits, queued
@@ -221,21 +220,18 @@ local function fill_up()
   end
 end
 
--- A turn's first run may start: it goes at once if nobody waits, or lines up. False: the caller is to announce it.
+-- A turn's first run may start: it goes at once if nobody waits, or lines up.
 -- of: {created_at, owner, priority, weight, most, link, session, deadline_at}
 local function start(id, of, message)
   if message ~= '' and of.most == 0 and is_empty() then
-    -- A worker of an earlier version takes messages, and lets no other turn go for it.
     queued = redis.call('LPUSH', QUEUE, message)
-    if queued <= AHEAD or redis.call('EXISTS', KNOWN) == 0 then
+    if queued <= AHEAD then
       if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
-      return true
+      return
     end
     queued = queued - 1
     redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not take messages (compose/broker/users.acl)
   end
-  if message == '' and redis.call('EXISTS', KNOWN) == 0 then return false end
   line_up(id, of, message)
   fill_up()
-  return true
 end

@@ -3,12 +3,11 @@
 -- since: when the turn before it in its session came, in ms, or 0: it goes before its owner's turns that came later
 -- message: for the queue, or '' when the caller announces what release.lua answers  channel, event: its task event
 -- answers {'gone'} (nothing is to start) | {'begun'} (it has run: it goes before those that never did)
---         | {'lined_up'} | {'waits'} (it stood there before) | {'announce'} (no line is kept yet)
+--         | {'lined_up'} | {'waits'} (it stood there before)
 
 if turn.state ~= 'queued' or (turn.token or '') ~= '' then return { 'gone' } end
 if number('delivery') > 0 then return { 'begun' } end
 if not is_head() or held_back(true) or called_off(true) ~= '' or number('not_before') > NOW then return { 'gone' } end
-if message == '' and redis.call('EXISTS', KNOWN) == 0 then return { 'announce' } end
 local is_there = redis.call('HEXISTS', LINE, ID) == 1
 after(function()
   local place = is_there and place_of(ID)

@@ -18,7 +18,7 @@
 --      10  PENDING   list    counters that no reaper has folded yet: see counters.py
 --      11  PAUSES    hash    see pauses.lua
 --      12  HELD      zset    turns that are held back: see pauses.lua
---      13 to 20              see line.lua
+--      13 to 19              see line.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
 -- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
 --

@@ -1,10 +1,9 @@
 -- Release turns, as many as there is room for; and give back the places of turns that take none. Follows line.lua.
--- KEYS as of every command, of which 6 and 13 to 20 are used
--- ARGV[1] '1' from a worker, else ''  ARGV[2] names of AT_WORK behind this one are asked for  ARGV[3...] those that end
+-- KEYS as of every command, of which 6 and 13 to 19 are used
+-- ARGV[1] names of AT_WORK behind this one are asked for  ARGV[2...] those that end
 -- answers {those of AT_WORK, {id, link, session id, ...} of turns that the caller announces}
 
-if ARGV[1] == '1' and redis.call('PTTL', KNOWN) < 3000000 then redis.call('SET', KNOWN, 1, 'PX', 3600000) end
-for i = 3, #ARGV do
+for i = 2, #ARGV do
   local owner, id = string.match(ARGV[i], '^(.*)|([^|]*)$')
   if string.sub(owner, 1, 1) == '}' then redis.call('ZREM', AT_WORK, ARGV[i]) else leave_place(id, owner) end
 end
@@ -21,4 +20,4 @@ for _ = 1, 100 do
     left[#left + 1] = place.session
   end
 end
-return { redis.call('ZRANGEBYLEX', AT_WORK, '(' .. ARGV[2], '+', 'LIMIT', 0, 100), left }
+return { redis.call('ZRANGEBYLEX', AT_WORK, '(' .. ARGV[1], '+', 'LIMIT', 0, 100), left }

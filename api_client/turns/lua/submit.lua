@@ -1,5 +1,5 @@
 -- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
--- KEYS[21] idempotency (string)
+-- KEYS[20] idempotency (string)
 -- args: request epoch owner locale deadline_ms# double_text body key_ms session_id replay_of token_budget# cost_budget#
 -- args: token_reserve# cost_reserve# model_label flow first_link from_claim max_attempts key message channel event
 -- args: policy_hash priority weight# most#
@@ -17,7 +17,7 @@
 
 if turn.state then return { 'known', 0, ID } end
 if body ~= '' then
-  local used = redis.call('GET', KEYS[21])
+  local used = redis.call('GET', KEYS[20])
   if used then
     local earlier, hash = string.match(used, '^(%S+) (%S+)$')
     if hash == body then return { 'repeated', 0, earlier } end
@@ -43,7 +43,7 @@ for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'que
 end
 text('request', request)
 share('RPUSH', SESSION, ID)
-if body ~= '' then share('SET', KEYS[21], ID .. ' ' .. body, 'PX', key_ms) end
+if body ~= '' then share('SET', KEYS[20], ID .. ' ' .. body, 'PX', key_ms) end
 -- The first of its session is announced, here where store and broker are one server; one that waits is looked at when
 -- its deadline comes.
 look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())

@@ -304,7 +304,7 @@ class Changes:
         The result's ``places`` are those behind this one.
         """
         keys = release_keys(Keys(self._settings.namespace), self._queue)
-        return Command(ReleaseReply.read, ("1", behind, *ended), "release", keys)
+        return Command(ReleaseReply.read, (behind, *ended), "release", keys)
 
     def fold(self) -> Exchange[bool]:
         """Add the oldest pending counters to the totals and buckets; True when there may be more."""

@@ -149,9 +149,9 @@ async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_
 ) -> None:
     async with TurnsClient(quick) as client:
         ids = [await client.submitter.submit(request(session_id=session)) for session in ("a", "a", "b", "c")]
-        assert store.llen(queue_of(quick)) == 3
+        assert store.llen(queue_of(quick)) == 2, "one more waits in the fair queue"
         store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
         claimed(Ledger(quick, "w"), ids[3], session_id="c")
         standing, queues = await client.workers.standing(), await waiting_messages(client.store)
     assert standing.waiting_by_queue == {"helix.run": 2, "helix.check": 0}
-    assert queues["helix.run"] == 6
+    assert queues["helix.run"] == 4

@@ -311,10 +311,8 @@ async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
         assert len(ledger.release().left) == 16, "they take no room any longer"
 
 
-async def test_beside_workers_of_an_earlier_version_alone_every_turn_is_announced(
-    client: TurnsClient, store: redis.Redis
-) -> None:
+async def test_before_the_first_worker_reports_the_fair_queue_is_kept(client: TurnsClient, store: redis.Redis) -> None:
     for number in range(5):
         await client.submitter.submit(request(session_id=f"s-{number}"))
-    assert store.llen(f"{client.settings.namespace}:celery:{RUN_QUEUE}") == 5
-    assert not store.exists(Keys(client.settings.namespace).waiting)
+    assert store.llen(f"{client.settings.namespace}:celery:{RUN_QUEUE}") == 2
+    assert store.zcard(Keys(client.settings.namespace).waiting) == 3

@@ -18,7 +18,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from api_client.store.commands import TO_ANNOUNCE
+from api_client.store.commands import BEGUN
 from api_client.store.connection import OneConnection
 from api_client.turns.record.backlog import Backlog
 from api_client.turns.record.calm import Calm, Clocks
@@ -136,10 +136,7 @@ class Reaper:
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release(self) -> None:
-        """Let turns go that wait in the line, should the commands that had to do so be lost; mend their owners' places.
-
-        A worker of an earlier version, which ends a turn, does not give its place back.
-        """
+        """Start turns that the fair queue may release now, and give back slots of turns that have ended."""
         behind = self._behind
         found = await self._ledger.release(behind)
         for link, turn_id, session_id in found.left:
@@ -169,7 +166,7 @@ class Reaper:
                 await self._threads.do(functools.partial(self._ended, turn))
 
     async def _announced(self, link: Link, turn_id: str, session_id: str) -> None:
-        if link.begins and await self._ledger.line_up(turn_id, session_id, link) not in TO_ANNOUNCE:
+        if link.begins and await self._ledger.line_up(turn_id, session_id, link) != BEGUN:
             return
         await self._published(self._announce, link, turn_id, session_id)
 

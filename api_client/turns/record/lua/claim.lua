@@ -1,5 +1,5 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- KEYS[21] affinity (string): the worker process that can best go on with the session
+-- KEYS[20] affinity (string): the worker process that can best go on with the session
 -- args: link token worker alone task models lack patience_ms#
 -- models: labels of the models this worker can run, with a line end around each; '': all
 -- lack: why this worker cannot carry out the link, or ''
@@ -58,7 +58,7 @@ if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 -- For a short while a run is left to the worker that can best go on. The affinity ends when another one runs it.
-local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[21])
+local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[20])
 if affine and affine ~= worker then
   local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
   if waits and number('kept_until') == 0 then
@@ -66,7 +66,7 @@ if affine and affine ~= worker then
     look_again(NOW + patience_ms + ANNOUNCE_MS) -- it was announced, and is only left to wait
   end
   if waits and number('kept_until') > NOW then return { 'refused', 'kept', affine } end
-  share('DEL', KEYS[21])
+  share('DEL', KEYS[20])
 end
 if number('kept_until') > 0 then set('kept_until', 0) end
 
