@@ -43,7 +43,8 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 #: So often each argument of each script is varied, on whatever state it is called.
 _OFTEN = 5
 #: Scripts that are given no number, and the common parts of the others.
-_WITHOUT = {"beat", "cancel", "drop", "outline", "place", "release", "select", "use_up"} | {"line", "pauses", "record", "turn"}
+_WITHOUT = {"beat", "cancel", "drop", "outline", "place", "release", "select", "use_up"}
+_WITHOUT |= {"line", "pauses", "record", "turn"}
 
 
 def counts_arguments(name: str, number: int) -> bool:
