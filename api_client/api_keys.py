@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.errors import KeyNotFound, SettingsError
-from api_client.contract.owners import LOCAL_OWNER, owner_named, owner_of_name
-from api_client.contract.settings import Settings
+from api_client.contract.owners import owner_of_name
 from api_client.contract.turn import SlotShare
 from api_client.private_file import write_private
 from api_client.store.module_log import ModuleLog
@@ -128,34 +127,6 @@ def with_names(path: Path) -> Callable[[str], str]:
         return found[1] + next((name for known, name in names.items() if known.startswith(found[2])), found[2])
 
     return lambda text: _OWNER.sub(named, text)
-
-
-def unmatched_budgets(settings: Settings) -> dict[str, str]:
-    """Return the entries of HELIX_BUDGETS that are about nobody, each with why.
-
-    A key that was revoked still counts: a restart must not fail for it. Nobody has a list of the owners behind a hash,
-    which may be a user's; and without any key there is one owner only, whose keys are made later.
-    """
-    try:
-        owners = {key.owner for key in read_keys(settings.keys_path)}
-    except SettingsError:  # who needs the keys says so
-        owners = set()
-    known = {"owner": owners | {LOCAL_OWNER} if owners else owners, "key": owners, "model": set(settings.models)}
-    found = {}
-    for entry in settings.budgets:
-        kind, _, name = entry.partition(":")
-        holder = name if kind == "model" else name.partition("/")[0]
-        hashed = kind == "owner" and owner_named(name) == name
-        if known.get(kind) and name != "*" and not hashed and holder not in known[kind]:
-            names = f"`turns keys list` has the owners {', '.join(sorted(owners))}"
-            found[entry] = names if kind != "model" else f"HELIX_MODELS has {', '.join(sorted(settings.models))}"
-    return found
-
-
-def require_budgets(settings: Settings) -> None:
-    """Raise ``SettingsError`` where a budget is about nobody: it would hold nobody back."""
-    if found := unmatched_budgets(settings):
-        raise SettingsError([f"HELIX_BUDGETS={entry!r} matches nobody: {why}" for entry, why in found.items()])
 
 
 def sound_keys(path: Path) -> tuple[ApiKey, ...]:

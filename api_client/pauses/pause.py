@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 from api_client.contract.counters import label
@@ -108,10 +107,3 @@ def check_place(what: str, name: str, settings: Settings) -> None:
     if what == "model" and name not in settings.models:
         known = ", ".join(settings.models)
         raise BadRequest(f"unknown model {name[:80]!r}; known: {known}", param="name", code="model_not_found")
-
-
-def clock_time(at: float, now: float) -> str:
-    """A moment as people read it, with its zone: ``14:30 UTC``, on another day with its date."""
-    moment = datetime.fromtimestamp(at).astimezone()
-    near = abs(at - now) < timedelta(hours=20).total_seconds()
-    return f"{moment:%H:%M %Z}" if near else f"{moment:%Y-%m-%d %H:%M %Z}"

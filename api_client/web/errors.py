@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract import errors
+from api_client.contract.clock_time import clock_time
 from api_client.contract.error_codes import sentence
-from api_client.pauses.pause import clock_time
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import FileMissing
 from api_client.web.words import say

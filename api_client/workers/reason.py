@@ -15,13 +15,14 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.budgets.budget import Spent
+from api_client.contract.clock_time import clock_time
 from api_client.contract.counters import label
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import RUN_QUEUE, all_tasks, find_queue
 from api_client.contract.turn import TurnState
 from api_client.contract.word_tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause, clock_time
+from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0

@@ -4,8 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-#: Rooms that show or serve the nouns of other rooms: a file bears the name of its noun.
-_SHOWING = ("api_client/web/pages", "api_client/web/routes", "worker/cli")
+#: Rooms that show, serve or check the resources of other rooms: a file bears the name of its resource.
+_SHOWING = (
+    "api_client/resources",
+    "api_client/setting_checks",
+    "api_client/web/pages",
+    "api_client/web/routes",
+    "worker/cli",
+)
 #: Rooms of plug-ins: a file bears the name of its rule, gate or validator.
 _PLUGINS = ("worker/enforcement/rules", "worker/enforcement/validators", "worker/verification/gates")
 #: The contract declares a noun; a room that works with it may bear the same name.

@@ -21,23 +21,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import api_client
-from api_client.api_keys import ApiKeyring, make_token, require_budgets
+from api_client.api_keys import ApiKeyring, make_token
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
+from api_client.contract.package_parts import parts_of
 from api_client.contract.settings import Settings
 from api_client.contract.settings.store_addresses import is_loopback
+from api_client.setting_checks.registry import require_fitting
 from api_client.watcher import TroubleWatcher
 from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
 from api_client.web.app.middleware import ForwardedHeaders, RequestId
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.language import language_of, readable
-from api_client.web.pages import answer, front, turn, turn_list
-from api_client.web.pages import operators as operators_pages
+from api_client.web.pages import decision_link, front, turn, turn_list
 from api_client.web.pages.render import error_page
 from api_client.web.relay import Readers
 from api_client.web.relay.relay import Pack, Relay, RelayOf, relay_of
-from api_client.web.routes import completions, inbox, operators, phases, responses, stats, turn_files, turns
+from api_client.web.routes import turn_files
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -120,20 +121,12 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
     )
     app.state.relay = relay
     app.include_router(health)
-    for router in (
-        completions.router,
-        responses.router,
-        turns.router,
-        turn_files.router,
-        phases.of_phases,
-        operators.router,
-        inbox.router,
-        stats.router,
-    ):
+    for router in parts_of("api_client.web.routes", "router"):
         app.include_router(router, dependencies=[InProgress])
     app.include_router(turn_files.signed)
-    for page in (front, turn_list, turn, answer, operators_pages):
-        app.include_router(page.router)
+    of_operators = parts_of("api_client.web.pages.operators", "router")
+    for router in (front.router, turn_list.router, turn.router, decision_link.router, *of_operators):
+        app.include_router(router)
     app.add_middleware(RequestId, locale=settings.locale)
     app.add_middleware(ForwardedHeaders, trusted_hosts=list(settings.trusted_proxies))
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
@@ -222,7 +215,7 @@ def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) ->
     Raises ``SettingsError``: as ``create_app``; or an address others can reach without an API key. ``SystemExit``: the
     address cannot be listened on.
     """
-    require_budgets(settings)
+    require_fitting(settings)
     app = create_app(settings, pack=pack)
     if not needs_key(app.state.relay) and not is_loopback(host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
+from api_client.contract.clock_time import clock_time
 from api_client.contract.events import Event
 from api_client.contract.interruption import Answerer
 from api_client.interruptions.registry import question_of
-from api_client.pauses.pause import clock_time
 from api_client.web.words import say
 
 MAX_CHARS = 200

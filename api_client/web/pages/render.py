@@ -25,7 +25,7 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.work import find_work
-from api_client.nouns import SHEETS
+from api_client.resources.registry import PAGES
 from api_client.web.errors import ApiError, from_contract
 from api_client.web.pages.visitor import LedElsewhere, Visitor, set_cookie
 from api_client.web.relay.relay import relay_of
@@ -175,7 +175,7 @@ def _environment() -> Environment:
     shown = (seconds, ago, moment, percent, number, dollars, cut, with_code, facts, tone, status_of)
     for filter_ in (*shown, capital, find_work):
         environment.filters[filter_.__name__] = filter_
-    environment.globals.update(asset_version=VERSION, version=api_client.__version__, sheets=SHEETS)
+    environment.globals.update(asset_version=VERSION, version=api_client.__version__, pages=PAGES)
     return environment
 
 

@@ -25,7 +25,7 @@ from api_client.api_keys import hash_of
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.orders import name_caller
 from api_client.contract.owners import LOCAL_OWNER
-from api_client.nouns import SHEETS
+from api_client.resources.registry import PAGES
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller, holder_by_hash, needs_key, needs_token
@@ -190,7 +190,7 @@ LongForm = Annotated[dict[str, str], Depends(checked_long_form)]
 
 
 #: How the addresses of our pages begin.
-_OURS = ("/overview?", "/turns", *(sheet.address for sheet in SHEETS))
+_OURS = ("/overview?", "/turns", *(page.address for page in PAGES))
 
 
 def own_path(text: str) -> str:

@@ -29,7 +29,7 @@ from api_client.web.language import Locale
 from api_client.web.relay.relay import RelayOf
 from api_client.web.wire import JSON
 
-of_phases = APIRouter(prefix="/v1/phases")
+router = APIRouter(prefix="/v1/phases")
 
 
 class PhasesBody(Body):
@@ -45,7 +45,7 @@ class PhasesBody(Body):
     escalation: EscalationBody | None = None
 
 
-@of_phases.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
+@router.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
 async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn for each phase and return at once. Gates that run commands are for operators."""
     key = read_idempotency_key(request.headers)

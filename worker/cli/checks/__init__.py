@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import click
 
-from api_client.api_keys import unmatched_budgets
 from api_client.build_identity import build_identity
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
+from api_client.setting_checks.registry import find_setting_faults
 from worker.cli.checks.finding import Finding, report
 from worker.cli.config import describe
 from worker.cli.output import json_option, one_line
@@ -61,8 +61,8 @@ def examine() -> Iterator[Finding]:
         return
     yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
     yield from plugins()
-    for entry, why in unmatched_budgets(settings).items():
-        yield Finding("budgets", "wrong", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")
+    for fault in find_setting_faults(settings):
+        yield Finding(fault.check, "wrong", fault.message, fault.fix)
     yield from machine(settings)
     yield from object_store(settings)
     about_the_store = [*brokers(settings)]

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import click
 
-from api_client.api_keys import make_token, require_budgets
+from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
 from api_client.policies import Policies
 from api_client.private_file import write_private
+from api_client.setting_checks.registry import require_fitting
 from api_client.tracing.switch import endpoint, why_off
 from worker.cli.checks.machine import validators
 from worker.cli.checks.models import problems
@@ -127,7 +128,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
 
 def require_models(settings: Settings) -> None:
     """Refuse to start with a model that can never work. Raises ``SettingsError``: names each such model, and why."""
-    require_budgets(settings)
+    require_fitting(settings)
     found = problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.of_model(model).validators]
     if (finding := validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":

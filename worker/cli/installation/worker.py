@@ -12,6 +12,7 @@ import click
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
+from api_client.setting_checks.registry import require_fitting
 from worker.cli.installation.starting import copied, require_store_of, store_named
 from worker.cli.output import number_of
 from worker.processes import lean, programs
@@ -40,10 +41,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.processes.restore_mark import require_whole
 
     require_whole(settings.root)
-    if settings.budgets:  # else nothing of the store's client is loaded into this process
-        from api_client.api_keys import require_budgets
-
-        require_budgets(settings)
+    require_fitting(settings)
     if missing := missing_programs(settings):
         raise SettingsError(missing)
     state = programs.state_dir(settings)

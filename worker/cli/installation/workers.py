@@ -9,10 +9,10 @@ import click
 from api_client.actions import order_worker
 from api_client.client import TurnsClient
 from api_client.contract.worker_order import WorkerOrder
-from api_client.nouns import WORKERS
+from api_client.resources.workers import WORKERS
 from worker.cli import NO
-from worker.cli.nouns import write_rows
 from worker.cli.output import json_option, one_line, write_json, write_said
+from worker.cli.resources.listing import write_rows
 from worker.cli.store_access import whoami, with_client
 
 

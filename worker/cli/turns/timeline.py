@@ -16,12 +16,12 @@ import click
 
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
+from api_client.contract.clock_time import clock_time
 from api_client.contract.events import Event
 from api_client.contract.hand_overs import handed_over, is_hand_over
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn_error import TurnError
-from api_client.pauses.pause import clock_time
 from worker.cli.output import one_line, safe
 
 GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""

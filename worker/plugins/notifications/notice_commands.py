@@ -11,10 +11,10 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.notices import Entry, Notice
 from api_client.contract.settings import load
-from api_client.nouns import GIVEN_UP, NOTICES
+from api_client.resources.notifications import GIVEN_UP, NOTICES
 from worker.cli import NO
-from worker.cli.nouns import list_of
 from worker.cli.output import json_option, number_of, one_line, write_said
+from worker.cli.resources.listing import make_list_command
 from worker.cli.store_access import whoami, with_client
 from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targets
 
@@ -27,8 +27,8 @@ def notices() -> None:
     """
 
 
-notices.add_command(list_of(NOTICES, "list", "List notices that wait to be sent, the next one first."))
-notices.add_command(list_of(GIVEN_UP, "dead", "List what was given up, the newest first."))
+notices.add_command(make_list_command(NOTICES, "list", "List notices that wait to be sent, the next one first."))
+notices.add_command(make_list_command(GIVEN_UP, "dead", "List what was given up, the newest first."))
 
 
 def _acting(action: str, past: str, said: str, about: str) -> None:

@@ -1,4 +1,4 @@
-"""A noun of operators is declared once: terminal, JSON, API, page, button and rights follow."""
+"""A resource of operators is declared once: terminal, JSON, API, page, button and rights follow."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,13 +9,14 @@ from click.testing import CliRunner
 from fastapi.routing import iter_route_contexts
 
 from api_client.client import TurnsClient
-from api_client.nouns import NOUNS, SHEETS, Column, Listed, Noun, Sheet
-from api_client.web.pages import operators as pages
-from api_client.web.routes import operators as routes
+from api_client.resources.registry import PAGES, RESOURCES
+from api_client.resources.resource import Column, Listed, Resource, ResourcePage
+from api_client.web.pages.operators import resources as pages
+from api_client.web.routes import resources as routes
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with, passed
-from worker.cli import nouns as terminal
+from worker.cli.resources import listing as terminal
 from worker.plugins.notifications import notice_commands as notices
 
 
@@ -35,7 +36,7 @@ async def read(_client: TurnsClient, most: int) -> Listed[Lamp]:
     return [Lamp("<b>left</b>", 0.0, "anna"), Lamp("right", 0.0, "ben")][: most if most > 0 else None], {"burning": 2}
 
 
-LAMPS = Noun[Lamp](
+LAMPS = Resource[Lamp](
     read=read,
     none="no lamp is on",
     caption=lambda facts: f"{facts['burning']} burning",
@@ -51,14 +52,14 @@ LAMPS = Noun[Lamp](
     about="The lamps.",
     kind="lamp",
 )
-SHEET = Sheet(address="/lamps", title="Lamps", nouns=(LAMPS,))
+PAGE = ResourcePage(address="/lamps", title="Lamps", position=9, resources=(LAMPS,))
 
 
 @pytest.fixture
 def app() -> Any:
     app = app_with(FakeTurns(passed("Hallo.")))
-    routes.add(app.router, LAMPS)
-    pages.add(app.router, SHEET)
+    routes.add_resource(app.router, LAMPS)
+    pages.add_page(app.router, PAGE)
     return app
 
 
@@ -84,7 +85,7 @@ async def test_the_page_shows_its_table(app: Any) -> None:
 def test_the_terminal_lists_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
     monkeypatch.setattr(terminal, "with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
-    listed: click.Command = terminal.list_of(LAMPS, "lamps", "List the lamps.")
+    listed: click.Command = terminal.make_list_command(LAMPS, "lamps", "List the lamps.")
     assert CliRunner().invoke(listed).stdout.split() == ["lamp", "on", "since", "secret", "left", "anna"]
     assert '"owner": "anna"' in CliRunner().invoke(listed, ["--json"]).stdout
     monkeypatch.setattr(notices, "with_client", lambda _ask: ([], {}))
@@ -92,8 +93,7 @@ def test_the_terminal_lists_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(listed).stdout == "no lamp is on\n"
 
 
-def test_every_noun_has_its_address_and_every_page_its_place() -> None:
+def test_every_resource_has_its_address_and_every_page_its_place() -> None:
     known = {context.path for context in iter_route_contexts(app_with(FakeTurns(passed("Hallo."))).routes)}
-    assert {noun.api for noun in NOUNS} | {sheet.address for sheet in SHEETS} <= known
-    shown = [noun for sheet in SHEETS for noun in sheet.nouns]
-    assert all(noun in NOUNS for noun in shown)
+    assert {each.api for each in RESOURCES} | {page.address for page in PAGES} <= known
+    assert all(each in RESOURCES for page in PAGES for each in page.resources)

@@ -1,4 +1,4 @@
-"""``turns pause``, ``resume``: keep turns from starting, for maintenance or while a provider is out."""
+"""``turns pause``, ``resume``, ``paused``: keep turns from starting, for maintenance or while a provider is out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from datetime import datetime, timedelta
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.clock_time import clock_time
 from api_client.contract.owners import owner_named
 from api_client.index.search import Search
-from api_client.pauses.pause import LIMIT, WHATS, Pause, clock_time
+from api_client.pauses.pause import LIMIT, WHATS, Pause
+from api_client.resources.pauses import PAUSES
 from worker.cli import NO
 from worker.cli.output import json_option, write_said
+from worker.cli.resources.listing import make_list_command
 from worker.cli.store_access import span, whoami, with_client
 
 #: Between two looks of ``--wait``, in seconds.
@@ -100,3 +103,11 @@ def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None
     write_said(as_json, {"resumed": ended}, said)
     if not ended and what:
         raise click.exceptions.Exit(NO)
+
+
+paused = make_list_command(
+    PAUSES,
+    "paused",
+    "Show the pauses and which breakers are open: why, since when, until when, by whom.",
+    under="pauses",
+)

@@ -10,13 +10,13 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.contract.clock_time import clock_time
 from api_client.contract.decision import check_decision
 from api_client.contract.errors import NotSuspended
 from api_client.contract.interruption import Interruption
 from api_client.contract.orders import LINK_HOLDER
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import question_of
-from api_client.pauses.pause import clock_time
 from api_client.web.identity.access import needs_key
 from api_client.web.identity.origin import require_local
 from api_client.web.pages.render import page, page_router

@@ -1,0 +1,7 @@
+"""The place of the audit log in the navigation."""
+
+from __future__ import annotations
+
+from api_client.resources.resource import ResourcePage
+
+PAGES = (ResourcePage(address="/audit", title="Audit", position=2, template=""),)

@@ -1,0 +1,62 @@
+"""The budgets of the day as a resource: command, ``GET /v1/budgets`` and page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from api_client.budgets.budget import EACH, Spent
+from api_client.client import TurnsClient
+from api_client.contract.clock_time import clock_time
+from api_client.resources.resource import Column, Listed, Resource, ResourcePage
+from api_client.setting_checks.budgets import unmatched_budgets
+
+
+def _dollars(amount: float) -> str:
+    return f"{amount:.{2 if amount == round(amount, 2) else 4}f}"
+
+
+async def _spent(client: TurnsClient, _most: int) -> Listed[Spent]:
+    nobody = unmatched_budgets(client.settings)
+    return [replace(each, matches=each.budget not in nobody) for each in await client.spending.today()], {}
+
+
+BUDGETS = Resource[Spent](
+    read=_spent,
+    none="no budgets: HELIX_BUDGETS is not set",
+    caption=lambda _: "Today (UTC)",
+    columns=(
+        Column(
+            "budget", lambda each, context: context.named(each.scope if EACH in each.budget else each.budget), "wide"
+        ),
+        Column("spent $", lambda each, _: f"{each.charged_usd:.4f}", "num"),
+        Column("of $", lambda each, _: _dollars(each.limit_usd), "num"),
+        Column("share", lambda each, _: f"{each.share:.0%}", "num"),
+        Column("state", lambda each, _: each.state),
+        Column("set aside $", lambda each, _: f"{each.set_aside_usd:.4f}", "num"),
+        Column("resets", lambda each, context: clock_time(each.resets_at, context.now), "quiet"),
+    ),
+    api="/v1/budgets",
+    called="list_budgets",
+    about="The budgets, the most used first.",
+    shown=lambda each, viewer: each if viewer.metrics or each.scope in viewer.scopes else None,
+)
+
+
+async def _weeks_spending(client: TurnsClient) -> dict[str, Any]:
+    """The week's spending: by whom, and the twenty who spent most."""
+    stats = {by: await client.figures.stats(7 * 86_400.0, by) for by in ("model", "key", "owner")}
+    return {"spent": [(by, [row for row in each.rows if row.turns][:20]) for by, each in stats.items()]}  # type: ignore[union-attr]
+
+
+RESOURCES = (BUDGETS,)
+PAGES = (
+    ResourcePage(
+        address="/budgets",
+        title="Budgets",
+        position=5,
+        resources=(BUDGETS,),
+        template="budgets.html",
+        more=_weeks_spending,
+    ),
+)

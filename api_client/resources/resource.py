@@ -1,0 +1,106 @@
+"""A resource that operators list, declared once: rows, columns, buttons, and who may read them.
+
+Its command with ``--json``, its ``GET`` and its page follow from the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from api_client.client import TurnsClient
+
+Row = TypeVar("Row")
+Listed: TypeAlias = tuple[Sequence[Row], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CellContext:
+    """Context of a cell besides its row: the moment, and the names of owners and keys."""
+
+    now: float
+    named: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """The reader over HTTP; ``scopes`` name its owner and its key."""
+
+    operator: bool
+    metrics: bool
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a resource's table: its heading, and its cell for a row.
+
+    ``kind``: ``wide``, ``num``, ``quiet``, or of a moment (seconds since the epoch) ``when`` or ``clock``; a page says
+    how long ago both were. ``most``: characters that are shown. ``id`` is in the terminal only.
+    """
+
+    head: str
+    cell: Callable[[Row, CellContext], Any]
+    kind: str = ""
+    most: int = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Button(Generic[Row]):
+    """A button of a page: behind each row with what its form sends, and with ``all_words`` below the table too."""
+
+    name: str
+    words: str
+    fields: Callable[[Row], Mapping[str, str]]
+    act: Callable[[TurnsClient, Mapping[str, str], str], Awaitable[object]]
+    all_words: str = ""
+
+
+async def _nothing(_client: TurnsClient) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource(Generic[Row]):
+    """A kind of thing that operators list.
+
+    Attributes:
+        read: its rows, this many at most (-1: all), and what is said besides them.
+        none: said where there is no row. caption: above a page's table, from the facts.
+        doing: what only operators do to it, as a refusal says; ``private``: others may not even read it; ``figures``:
+            it is for those who may read figures over all owners.
+        api: its address; ``called`` and ``about`` say there what ``GET`` is. kind: the ``object`` of a row.
+        limited: callers say how many rows they want. shown: a row as a viewer sees it; None: not at all.
+    """
+
+    read: Callable[[TurnsClient, int], Awaitable[Listed[Row]]]
+    columns: tuple[Column[Row], ...]
+    none: str
+    api: str
+    called: str
+    about: str
+    caption: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    buttons: tuple[Button[Row], ...] = ()
+    doing: str = ""
+    private: bool = False
+    figures: bool = False
+    kind: str = ""
+    limited: bool = False
+    shown: Callable[[Row, Viewer], Row | None] = lambda row, _: row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcePage:
+    """A page for operators: tables of resources, or a template that shows ``more`` too; empty: the page makes itself.
+
+    Pages are in the navigation by ``position``.
+    """
+
+    address: str
+    title: str
+    position: int
+    resources: tuple[Resource[Any], ...] = ()
+    template: str = "resource.html"
+    refresh_seconds: int = 0
+    more: Callable[[TurnsClient], Awaitable[dict[str, Any]]] = field(default=_nothing)

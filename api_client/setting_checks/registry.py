@@ -1,0 +1,22 @@
+"""The faults of settings that only what they name shows: every module of this package looks for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.package_parts import parts_of
+from api_client.contract.settings import Settings
+from api_client.setting_checks.setting_fault import SettingFault
+
+
+def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
+    """Yield the faults, those of one module together."""
+    for find_faults in parts_of("api_client.setting_checks", "find_faults"):
+        yield from find_faults(settings)
+
+
+def require_fitting(settings: Settings) -> None:
+    """Raise ``SettingsError`` where a setting has a fault."""
+    if found := [fault.message for fault in find_setting_faults(settings)]:
+        raise SettingsError(found)

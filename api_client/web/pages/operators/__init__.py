@@ -1,0 +1,1 @@
+"""Pages for operators alone: one module for each; the application finds their routers here."""

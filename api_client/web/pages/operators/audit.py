@@ -1,0 +1,43 @@
+"""The page of the audit log."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.api_keys import with_names
+from api_client.figures.figures import SPANS
+from api_client.store.audit import grouped
+from api_client.web.errors import ApiError
+from api_client.web.pages.render import page_router, visited
+from api_client.web.pages.visitor import OverseerOf
+from api_client.web.relay.relay import RelayOf
+
+router = page_router()
+_GROUPS = 50
+
+
+@router.get("/audit")
+async def show_audit(
+    request: Request, relay: RelayOf, visitor: OverseerOf, span: str = "7d", turn: str = "", page: int = 1
+) -> Response:
+    """Return who did what to which turn and when, newest first; what was refused is said to be so."""
+    if span not in SPANS:
+        raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
+    since = time.time() - SPANS[span][0]
+    lines = await relay.client.audit.read(since=since, turn_id=turn.strip())
+    groups, start = grouped(lines[::-1]), _GROUPS * (max(page, 1) - 1)
+    return visited(
+        "audit.html",
+        request,
+        visitor,
+        groups=groups[start : start + _GROUPS],
+        page=max(page, 1),
+        more=len(groups) > start + _GROUPS,
+        named=with_names(relay.settings.keys_path),
+        span=span,
+        spans=SPANS,
+        turn=turn,
+    )

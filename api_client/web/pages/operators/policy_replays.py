@@ -1,0 +1,44 @@
+"""The page of one comparison: what a policy would have decided about recorded answers."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.errors import TurnNotFound
+from api_client.web.errors import ApiError
+from api_client.web.pages.render import page_router, visited
+from api_client.web.pages.visitor import OverseerOf
+from api_client.web.relay.relay import RelayOf
+
+router = page_router()
+
+
+@router.get("/policies/{replay_id}")
+async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: OverseerOf) -> Response:
+    """One comparison of a policy with what was decided, with the answers that are judged differently."""
+    replay = await relay.client.policy_replays.get(replay_id)
+    if replay is None:
+        raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")
+    changes = replay.found["changes"]
+    texts = [await _answer(relay, change["turn_id"], change["attempt"]) for change in changes]
+    rules = sorted({*replay.found["by_rule"], *replay.found["in_shadow"]})
+    more = replay.found["rejected_now"] + replay.found["accepted_now"] - len(changes)
+    return visited(
+        "policy_replay.html",
+        request,
+        visitor,
+        replay=replay,
+        rules=rules,
+        texts=list(zip(changes, texts, strict=True)),
+        more=more,
+    )
+
+
+async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
+    """The answer of an attempt as it was judged; None where retention has removed it."""
+    try:
+        attempts = await relay.client.reader.attempts(turn_id)
+    except TurnNotFound:
+        return None
+    return next((each.answer or each.text for each in attempts if each.number == number), None)

@@ -1,0 +1,23 @@
+"""The buttons that order worker processes."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from api_client.actions import order_worker
+from api_client.contract.worker_order import WorkerOrder
+from api_client.resources.workers import WORKERS
+from api_client.web.identity.access import require_operator
+from api_client.web.pages.render import page_router, see_other
+from api_client.web.pages.visitor import Form, VisitorOf
+from api_client.web.relay.relay import RelayOf
+
+router = page_router()
+
+
+@router.post("/workers/{name}/{order}")
+async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
+    """Order a worker to take nothing new, to end, or to go on."""
+    require_operator(visitor.caller, WORKERS.doing)
+    await order_worker(relay.client, name, order, by=visitor.name, detail="page")
+    return see_other("/workers")

@@ -1,0 +1,41 @@
+"""``/v1/notices/dead``: send again and drop notifications that were given up."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.orders import name_caller
+from api_client.resources.notifications import GIVEN_UP
+from api_client.web.bodies.body import read_object
+from api_client.web.bodies.models import NoticesBody, operation, read
+from api_client.web.errors import bad_request
+from api_client.web.identity.access import Asker, Caller, require_operator
+from api_client.web.relay.relay import Relay, RelayOf
+from api_client.web.wire import JSON
+
+router = APIRouter()
+
+
+@router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=operation(NoticesBody))
+async def resend(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Send notices that were given up for another day, under the same ids. All of them or none."""
+    named = await _named(request, relay, caller)
+    return JSON({"resent": await relay.client.notices.send_again(named, by=name_caller(caller.owner))})
+
+
+@router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=operation(NoticesBody))
+async def drop(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Take notices off the list of those that were given up."""
+    named = await _named(request, relay, caller)
+    return JSON({"dropped": await relay.client.notices.drop(named, by=name_caller(caller.owner))})
+
+
+async def _named(request: Request, relay: Relay, caller: Caller) -> list[str]:
+    """The notices that an operator's body names; none: it says ``all``."""
+    require_operator(caller, GIVEN_UP.doing)
+    body = read(NoticesBody, await read_object(request, relay.settings.max_body_bytes))
+    if bool(body.notice_ids) == bool(body.all):
+        raise bad_request('name notices in notice_ids, or send {"all": true}', param="notice_ids")
+    return body.notice_ids or []

@@ -1,0 +1,54 @@
+"""``/v1/pauses``: begin and end pauses."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.orders import name_caller
+from api_client.pauses.pause import Pause
+from api_client.resources.pauses import PAUSES
+from api_client.web.bodies.body import read_object
+from api_client.web.bodies.models import PauseBody, operation, read
+from api_client.web.errors import bad_request
+from api_client.web.identity.access import Asker, Caller, require_operator
+from api_client.web.relay.relay import RelayOf
+from api_client.web.wire import JSON
+
+router = APIRouter()
+
+
+@router.post(PAUSES.api, response_model=None, openapi_extra=operation(PauseBody))
+async def pause(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Pause something. Again: the new reason and end count."""
+    require_operator(caller, PAUSES.doing)
+    body = read(PauseBody, await read_object(request, relay.settings.max_body_bytes))
+    if body.seconds and body.until:
+        raise bad_request("seconds or until, not both", param="until")
+    begun = Pause(
+        what=body.what or "",
+        name=body.name or "",
+        reason=body.reason or "",
+        until=body.until or 0.0,
+        by=name_caller(caller.owner),
+    )
+    return JSON((await relay.client.pauses.pause(begun, seconds=body.seconds or 0.0)).to_dict(), 201)
+
+
+@router.delete(PAUSES.api + "/{what}", response_model=None)
+async def resume_intake(what: str, relay: RelayOf, caller: Asker) -> Response:
+    """End the pause of the intake."""
+    return await _resume(what, "", relay, caller)
+
+
+@router.delete(PAUSES.api + "/{what}/{name:path}", response_model=None)
+async def resume(what: str, name: str, relay: RelayOf, caller: Asker) -> Response:
+    """End a pause; of a model also its open breaker. What was not paused stays so."""
+    return await _resume(what, name, relay, caller)
+
+
+async def _resume(what: str, name: str, relay: RelayOf, caller: Caller) -> Response:
+    require_operator(caller, PAUSES.doing)
+    ended = await relay.client.pauses.resume(what, name, by=name_caller(caller.owner))
+    return JSON({"what": what, "name": name, "resumed": ended})

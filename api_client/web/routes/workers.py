@@ -1,0 +1,24 @@
+"""``/v1/workers``: order worker processes."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from api_client.actions import order_worker
+from api_client.contract.orders import name_caller
+from api_client.contract.worker_order import WorkerOrder
+from api_client.resources.workers import WORKERS
+from api_client.web.identity.access import Asker, require_operator
+from api_client.web.relay.relay import RelayOf
+from api_client.web.wire import JSON
+
+router = APIRouter()
+
+
+@router.post(WORKERS.api + "/{name}/{order}", response_model=None)
+async def order(name: str, order: WorkerOrder, relay: RelayOf, caller: Asker) -> Response:
+    """Order a worker to take nothing new (quiet), to end when idle (drain) or now (stop), or to go on (resume)."""
+    require_operator(caller, WORKERS.doing)
+    whole = await order_worker(relay.client, name, order, by=name_caller(caller.owner))
+    return JSON({"object": "worker", "name": whole, "order": order.value})

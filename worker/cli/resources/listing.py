@@ -1,0 +1,49 @@
+"""The command that lists a resource."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from api_client.api_keys import with_names
+from api_client.contract.clock_time import clock_time
+from api_client.contract.settings import load
+from api_client.resources.resource import CellContext, Column, Resource
+from worker.cli.output import json_option, moment, one_line, write_json, write_table
+from worker.cli.store_access import with_client
+
+
+def make_list_command(resource: Resource[Any], name: str, about: str, *, under: str = "") -> click.Command:
+    """Make the command that lists a resource. ``under``: its JSON is an object, with the rows under this name."""
+
+    @json_option
+    def listed(as_json: bool) -> None:
+        rows, facts = with_client(lambda client: resource.read(client, -1))
+        data = [row.to_dict() for row in rows]
+        if as_json:
+            write_json({**facts, under: data} if under else data)
+        elif not rows:
+            click.echo(resource.none)
+        else:
+            write_rows(resource.columns, rows)
+            if under:
+                click.echo(resource.caption(facts))
+
+    return click.command(name, help=about)(listed)
+
+
+def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
+    """Rows as a table; ``now`` in seconds since the epoch, 0 for this moment."""
+    context = CellContext(now or time.time(), with_names(load().keys_path))
+    cells = [tuple(_cell(column, row, context) for column in columns) for row in rows]
+    write_table([tuple(column.head for column in columns), *cells])
+
+
+def _cell(column: Column[Any], row: Any, context: CellContext) -> str:
+    value = column.cell(row, context)
+    if column.kind == "when":
+        return moment(value)
+    return clock_time(value, context.now) if column.kind == "clock" else one_line(value, column.most)
