@@ -40,7 +40,7 @@ NOTICES = Resource[Entry](
     columns=_NOTICE,
     api="/v1/notices",
     called="list_waiting",
-    about="What is waiting to be sent, the next one first.",
+    about="The notices that wait to be sent, the next one first.",
     kind="notice",
     limited=True,
     private=True,
@@ -53,7 +53,7 @@ GIVEN_UP = replace(
     caption=lambda facts: f"{facts['given_up']:,} given up after a day",
     api="/v1/notices/dead",
     called="list_given_up",
-    about="What nobody took for a day, the newest first.",
+    about="The notices that nobody took for a day, the newest first.",
     buttons=(
         Button[Entry](
             name="resend",

@@ -66,12 +66,12 @@ class Resource(Generic[Row]):
     """A kind of thing that operators list.
 
     Attributes:
-        read: its rows, this many at most (-1: all), and what is said besides them.
-        none: said where there is no row. caption: above a page's table, from the facts.
-        doing: what only operators do to it, as a refusal says; ``private``: others may not even read it; ``figures``:
-            it is for those who may read figures over all owners.
-        api: its address; ``called`` and ``about`` say there what ``GET`` is. kind: the ``object`` of a row.
-        limited: callers say how many rows they want. shown: a row as a viewer sees it; None: not at all.
+        read: returns rows, at most the number given (-1: all), and facts about all of them.
+        none: shown where there is no row. caption: above a page's table, from the facts.
+        doing: names in a refusal what only operators may do. ``private``: only they may read it; ``figures``: only who
+            may read figures over all owners.
+        api: its address. called, about: name and description of its ``GET``. kind: the ``object`` of a row.
+        limited: callers choose the number of rows. shown: the row as a viewer sees it; None: hidden.
     """
 
     read: Callable[[TurnsClient, int], Awaitable[Listed[Row]]]
