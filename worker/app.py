@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from celery import Celery, signals
+from celery import signals
 
 from api_client.broker import celery_settings
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load, require_store
-from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
+from api_client.contract.tasks import RUN_QUEUE
 from api_client.store.connection import OneConnection
 from api_client.store.half_restored import refuse_half_restored
+from worker.celery.application import TurnsApp, own_queue_of, worker_settings
+from worker.celery.registration import register
 from worker.logs import configure_logging
 from worker.observers import ObserverFeed
 from worker.processes.isolation import IsolatedLinks
@@ -27,8 +29,6 @@ from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.loops.watching import Watcher
-from worker.turns.tasks.celery_internals import own_queue_of, worker_settings
-from worker.turns.tasks.registration import register
 from worker.turns.warm_agents import keeps_agents
 from worker.verification.gates.scratch import sweep
 
@@ -46,11 +46,11 @@ _COLLECT = (10_000, 20, 20)
 _NAME = "helix_worker_name"
 
 
-def create_app(settings: Settings) -> Celery:
+def create_app(settings: Settings) -> TurnsApp:
     """The Celery application of a worker with these settings."""
-    celery = Celery("helix-turns", set_as_current=False)
+    celery = TurnsApp("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings) | worker_settings())
-    register(celery, lambda task: engine().take(task))
+    register(celery)
     return celery
 
 
@@ -97,8 +97,9 @@ def _on_init(sender: Any, **_: Any) -> None:
     queues = app.amqp.queues
     if RUN_QUEUE in queues.consume_from and keeps_agents(settings_of_process()):
         queues.select_add(own_queue_of(sender.hostname))
-    engine().receiver.install(app, engine().intake)
-    engine().start()
+    app.engine = engine()
+    app.conf.broker_transport_options = {**app.conf.broker_transport_options, "slots": app.engine.slots}
+    app.engine.start()
 
 
 @signals.worker_ready.connect
@@ -107,8 +108,7 @@ def _on_ready(sender: Any, **_: Any) -> None:
     ready = os.environ.get(READY_FILE)
     gc.freeze()  # what was loaded stays: it is never looked through again
     gc.set_threshold(*_COLLECT)
-    shared = tuple(queue for queue in sender.app.amqp.queues.consume_from if queue in ALL_QUEUES)
-    engine().start_heartbeat(shared, Path(ready) if ready else None)
+    engine().start_heartbeat(sender, Path(ready) if ready else None)
 
 
 @signals.worker_shutting_down.connect
@@ -116,6 +116,7 @@ def _on_shutting_down(**_: Any) -> None:
     engine().shut_down()
 
 
-@signals.worker_shutdown.connect
-def _on_shutdown(**_: Any) -> None:
-    engine().close()
+@signals.task_revoked.connect
+def _on_revoked(request: Any, expired: bool, **_: Any) -> None:
+    if not expired and (turn_id := request.kwargs.get("turn_id")):
+        engine().loop.begin(lambda: engine().cancel(turn_id))

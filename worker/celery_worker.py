@@ -1,9 +1,8 @@
 """One process of a worker.
 
 Celery's worker without Celery's command line, which imports every sub-command and plug-in (0.3 s of processor).
-``python -m worker.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` does what ``celery worker``
-does with threads, task events, and neither gossip nor mingle. The working directory, where agents may write, stays off
-the import path.
+``python -m worker.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` does what ``celery worker`` does with task events,
+and neither gossip nor mingle. The working directory, where agents may write, stays off the import path.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ def main(arguments: list[str] | None = None) -> None:
     lean.lift_open_files()
     worker = app.Worker(
         hostname=host_format(default_nodename(options.name)),
-        pool_cls="threads",
         concurrency=options.slots,
         loglevel=mlevel(options.loglevel.upper()),
         task_events=True,

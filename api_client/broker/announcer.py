@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
@@ -17,6 +19,12 @@ log = ModuleLog(__name__)
 
 #: A caller waits so long for the broker; then the reapers' announcement has to do.
 _PATIENCE_SECONDS = 0.5
+
+
+def publish_chain(app: Celery, items: Iterable[Mapping[str, Any]], **family: Any) -> None:
+    """Publish a Celery chain; ``family``: ids of the tasks it comes from."""
+    tasks = (app.signature(one["name"], kwargs=one["kwargs"], queue=one["queue"], immutable=True) for one in items)
+    chain(*tasks).apply_async(retry=False, **family)
 
 
 class Announcer:
@@ -55,12 +63,8 @@ class Announcer:
             log.warning("probe.not_published", queue=queue, error=type(error).__name__)
 
     def _publish(self, link: Link, turn_id: str, session_id: str, preferred: bool) -> None:
-        signatures = [
-            self._app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=preferred)
-        ]
         try:
-            chain(*signatures).apply_async(retry=False)
+            publish_chain(self._app, chain_of(link, turn_id, session_id, preferred=preferred))
         except Exception as error:  # whatever it was: nobody asks for this thread's result
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 

@@ -393,7 +393,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "turns that failed hold up all others",
-        "worker/turns/tasks/next_queue.py",
+        "worker/turns/next_queue.py",
         "if self._in_a_row < PREFERRED_IN_A_ROW:",
         "if True:",
         _UNIT + "test_queue.py",

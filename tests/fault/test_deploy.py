@@ -20,9 +20,9 @@ from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_for, wait_until
+from worker.celery.receiver import Receiver
 from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
-from worker.turns.tasks.celery_internals import Receiver
 
 
 async def test_a_stopped_worker_hands_its_running_turn_over_without_a_strike(

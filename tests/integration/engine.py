@@ -125,7 +125,7 @@ class Bench:
         self._watch.enter_context(nothing_blocks(self.loop))
         self.on_loop = product.Ledger(settings, name)
         self._admissions = RunAdmissions(settings)
-        threads = Threads(4, 2)
+        threads = Threads(2)
         self.service = TurnService(
             EngineParts(
                 settings=settings,

@@ -1,15 +1,12 @@
-"""What ``celery_internals`` uses of Celery and kombu beyond their documents is still there, and still does that.
+"""The binding to Celery and kombu still does what the engine relies on, with the installed release.
 
-A new version of either that changes one of these turns the test red that names it.
+A release that changes one of these turns the test red that names it.
 """
 
 import base64
 import json
-import os
-import select
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from operator import attrgetter
 from queue import Empty
 from types import SimpleNamespace
@@ -17,64 +14,69 @@ from typing import Any
 
 import pytest
 import redis
-from celery import Celery, bootsteps, chain
-from celery.app.task import Task as CeleryTask
+from celery import bootsteps, chain
+from celery.concurrency.base import BasePool
 from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import InvalidTaskError
-from celery.worker.control import Panel
+from celery.worker import state
+from celery.worker.autoscale import Autoscaler
+from celery.worker.request import Request
 from kombu import Consumer, Producer, Queue
 from kombu.asynchronous import Hub
-from kombu.transport.redis import Channel, Transport
+from kombu.transport.redis import Channel, SentinelChannel, Transport
 
 from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.turns.tasks.celery_internals import (
-    POP_SECONDS,
-    STRATEGY,
-    Intake,
-    QueueOrder,
-    Receiver,
-    expire,
-    own_queue_of,
-    worker_settings,
-)
-from worker.turns.tasks.registration import register
-from worker.turns.tasks.task_events import Task
+from worker.celery.application import TurnsApp, expire_queue, own_queue_of, worker_settings
+from worker.celery.pool import TurnAutoscaler, TurnPool
+from worker.celery.receiver import Receiver
+from worker.celery.registration import register
+from worker.celery.request import LinkRequest
+from worker.celery.task_story import Task, TaskEvent
+from worker.celery.transport import POP_SECONDS, TurnsChannel, TurnsSentinelTransport, TurnsTransport
 
 TURN = "turn-" + "a" * 32
 
 
-def takes_in(monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
-    """Have this process take messages in another way."""
-    monkeypatch.setattr(QueueOrder, "intake", replace(QueueOrder.intake, **how))
+class Slots:
+    """The engine's slots, as a test sets them."""
+
+    def __init__(self) -> None:
+        self.wanted: list[str] | None = None
+        self.took = (taken := list[str]()).append
+        self.taken = taken
+
+    def asked(self, queues: Any) -> list[str]:
+        return [*queues] if self.wanted is None else [each for each in self.wanted if each in queues]
+
+    def __json__(self) -> str:
+        return "slots"
 
 
 @pytest.fixture
-def taken() -> list[Task]:
-    return []
+def slots() -> Slots:
+    return Slots()
 
 
 @pytest.fixture
-def app(settings: Settings, taken: list[Task]) -> Celery:
-    made = Celery("internals", set_as_current=False)
+def app(settings: Settings, slots: Slots) -> Iterator[TurnsApp]:
+    made = TurnsApp("internals", set_as_current=False)
     made.conf.update(celery_settings(settings) | worker_settings())
-    register(made, taken.append)
-    return made
+    made.conf.broker_transport_options = {**made.conf.broker_transport_options, "slots": slots}
+    register(made)
+    yield made
+    state.reset_state()
 
 
 @pytest.fixture
-def receiver(app: Celery) -> Iterator[Receiver]:
-    made = Receiver(lambda: None)
-    made.install(app, Intake())
-    yield made
-    QueueOrder.intake = Intake()
-    QueueOrder.strategies = {}
+def store(settings: Settings) -> redis.Redis:
+    return redis.Redis.from_url(settings.redis_url)
 
 
-def announce(app: Celery) -> list[str]:
+def announce(app: TurnsApp) -> list[str]:
     """Publish a turn's first chain as clients do; the ids of its tasks."""
     parts = [
         app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
@@ -84,402 +86,417 @@ def announce(app: Celery) -> list[str]:
     return [last.parent.id, last.id]
 
 
-def received(app: Celery) -> list[Any]:
-    """The messages a worker's consumer gets, each handed to the strategy of its task."""
-    handlers = {name: task.start_strategy(app, None) for name, task in app.tasks.items() if name in (RUN, VALIDATE)}
-    got: list[Any] = []
+class Consuming:
+    """A worker's consumer; what comes is kept in ``got``."""
 
-    def on_message(message: Any) -> None:
-        got.append(message)
-        handlers[message.headers["task"]](message, None, None, None, [])
+    def __init__(self, app: TurnsApp) -> None:
+        self.got: list[Any] = []
+        self.connection: Any = app.connection_for_read()
+        self.consumer: Any = app.amqp.TaskConsumer(self.connection, on_message=self.got.append)
 
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = on_message
-        consumer.consume()
-        wait_for(lambda: connection.drain_events(timeout=60) or got)
-    return got
+    def __enter__(self) -> "Consuming":
+        self.consumer.consume()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self.consumer.close()
+        self.connection.close()
 
-def test_task_strategy_is_asked_what_becomes_of_a_message(app: Celery, receiver: Receiver, taken: list[Task]) -> None:
-    assert app.tasks[RUN].Strategy == STRATEGY != CeleryTask.Strategy
-    run_id, validate_id = announce(app)
-    received(app)
-    [task] = taken
-    assert (task.name, task.task_id, task.root_id, task.parent_id) == (RUN, run_id, run_id, "")
-    assert task.kwargs == {"turn_id": TURN, "attempt": 1, "session_id": "s"}
-    [following] = task.chain
-    assert (following["task"], following["options"]["task_id"]) == (VALIDATE, validate_id)
+    @property
+    def channel(self) -> Any:
+        return self.consumer.channel
 
+    @property
+    def ids(self) -> list[str]:
+        return [message.headers["id"] for message in self.got]
 
-def test_task_strategy_may_refuse_a_message_that_is_none_of_ours(app: Celery) -> None:
-    handler = app.tasks[RUN].start_strategy(app, None)
-    message = SimpleNamespace(headers={"task": RUN, "id": "x"}, payload=([], {"turn_id": TURN}, None))
-    with pytest.raises(InvalidTaskError):
-        handler(message, None, None, None, [])
+    def drain(self, number: int) -> None:
+        """Receive so many messages in all."""
+        wait_for(lambda: self.connection.drain_events(timeout=60) or len(self.got) >= number)
 
 
-def test_queue_no_ack_leaves_nothing_to_acknowledge(settings: Settings, app: Celery, receiver: Receiver) -> None:
-    announce(app)
-    received(app)
-    left = redis.Redis.from_url(settings.redis_url).keys(f"{settings.namespace}:celery:unacked*")
-    assert left == []
+OVERRIDDEN = [name for name in vars(TurnsChannel) if name.startswith("_") and not name.startswith("__")]
 
 
-def test_queue_order_strategy_says_from_which_queues_the_next_message_is_taken(
-    settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("channel", [Channel, SentinelChannel])
+@pytest.mark.parametrize("name", [*OVERRIDDEN, "_get_pool"])
+def test_what_we_override_without_a_document_is_still_there(name: str, channel: type) -> None:
+    assert hasattr(channel, name), f"this kombu has no {channel.__name__}.{name}: see worker/celery/transport.py"
+
+
+def test_nothing_else_of_kombus_is_used_without_a_document() -> None:
+    assert OVERRIDDEN == ["_brpop_read"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "names"),
+    [
+        (TurnPool, BasePool, "on_start on_apply on_close on_stop terminate_job register_with_event_loop info"),
+        (LinkRequest, Request, "acknowledge send_event cancel on_accepted revoked"),
+        (TurnAutoscaler, Autoscaler, "qty"),
+        (
+            TurnsChannel,
+            Channel,
+            "queue_order_strategy pool conn_or_acquire basic_cancel close async_pool",
+        ),
+        (TurnsTransport, Transport, "brpop_timeout register_with_event_loop"),
+    ],
+)
+def test_what_our_subclasses_override_is_still_asked_by_that_name(ours: type, theirs: type, names: str) -> None:
+    assert issubclass(ours, theirs)
+    lost = [name for name in names.split() if not hasattr(theirs, name)]
+    assert not lost, f"{theirs.__module__}.{theirs.__name__} lost {lost}"
+
+
+@pytest.mark.parametrize(
+    ("url", "ours"),
+    [
+        ("redis://h:1/0", TurnsTransport),
+        ("rediss://h:1/0", TurnsTransport),
+        ("redis+socket:///run/v.sock", TurnsTransport),
+        ("sentinel://a:1/0;sentinel://b:2/0", TurnsSentinelTransport),
+    ],
+)
+def test_a_worker_connects_with_our_transport_however_the_broker_is_addressed(
+    url: str, ours: type, app: TurnsApp
 ) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def tell(*words: Any) -> None:
-        asked.append(words)
-
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.consume()
-        channel = consumer.channel
-        assert isinstance(channel._queue_cycle, QueueOrder)
-        monkeypatch.setitem(vars(channel), "client", SimpleNamespace(connection=SimpleNamespace(send_command=tell)))
-        checks = [CHECK_QUEUE]
-        takes_in(monkeypatch, order=lambda _queues: checks, most=lambda queues: 7 if queues == checks else 0)
-        channel._brpop_start(1)
-        key = f"{settings.namespace}:celery:{CHECK_QUEUE}"
-        [words] = asked
-        assert (*words[:4], *words[5:]) == ("BLMPOP", 1, 2, key, "RIGHT", "COUNT", 7), "one list and the one to end by"
-        channel._in_poll = None
-        takes_in(monkeypatch, order=lambda _queues: [])
-        channel._brpop_start(1)
-        assert (len(asked), channel._in_poll) == (1, None)
-        monkeypatch.undo()
+    connection: Any = app.connection_for_read(url)
+    assert connection.get_transport_cls() is connection.clone().get_transport_cls() is ours
+    assert connection.Pool(1).new().get_transport_cls() is ours
+    if connection.alt:
+        connection.switch(connection.alt[1])
+        assert connection.get_transport_cls() is ours, "after a failover too"
 
 
-def test_brpop_read_hands_on_all_messages_of_a_pop_and_drops_what_is_none_of_them(
-    settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_messages_come_in_the_engines_order_and_leave_nothing_to_acknowledge(
+    app: TurnsApp, slots: Slots, settings: Settings, store: redis.Redis
 ) -> None:
-    took: list[str] = []
-    takes_in(monkeypatch, most=lambda _queues: 4)
-    takes_in(monkeypatch, took=took.append)
-    ids = [announce(app)[0]]
-    queue = f"{settings.namespace}:celery:{RUN_QUEUE}"
-    store = redis.Redis.from_url(settings.redis_url)
-    store.lpush(queue, "no JSON")
-    ids += [announce(app)[0] for _ in range(3)]
-    got: list[str] = []
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = lambda message: got.append(message.headers["id"])
-        consumer.consume()
-        wait_for(lambda: connection.drain_events(timeout=60) or got)
-        assert (got, took) == (ids[:3], [RUN_QUEUE] * 4), "oldest first, by one pop"
-        assert store.llen(queue) == 1
-        wait_for(lambda: connection.drain_events(timeout=60) or len(got) > 3)
-    assert got == ids
-
-
-def test_strategies_of_the_consumer_get_a_turns_message_as_kombu_would_read_it_and_kombu_all_others(
-    app: Celery, receiver: Receiver, taken: list[Task], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @app.task(name="theirs")  # type: ignore[untyped-decorator]
-    def theirs() -> None: ...
-
-    strategies = {name: app.tasks[name].start_strategy(app, SimpleNamespace()) for name in (RUN, VALIDATE)}
-    receiver.connected(SimpleNamespace(hub=None, event_dispatcher=None, strategies=strategies | {"theirs": print}))
-    takes_in(monkeypatch, most=lambda _queues: 4)
-    got: list[Any] = []
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = got.append
-        consumer.consume()
+    ids = [announce(app)[0], announce(app)[0]]
+    app.send_task(RUN, task_id="first", kwargs={}, queue=PREFERRED_QUEUE)
+    slots.wanted = [CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE]
+    with Consuming(app) as worker:
+        worker.drain(3)
+        assert (worker.ids, slots.taken) == (["first", *ids], [PREFERRED_QUEUE, RUN_QUEUE, RUN_QUEUE])
+        assert (worker.channel.brpop_timeout, worker.channel.order.asked) == (POP_SECONDS, set())
         announce(app)
-        theirs.apply_async(queue=RUN_QUEUE)
-        app.send_task(
-            RUN, kwargs={"turn_id": TURN, "attempt": 1, "session_id": "s"}, queue=RUN_QUEUE, compression="zlib"
-        )
-        wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 2)
-    assert [message.headers["task"] for message in got] == ["theirs", RUN]
-    QueueOrder.strategies = {}
-    announce(app)
-    received(app)
-    quick, slow = taken
-    shown = attrgetter("name", "kwargs", "args_text", "kwargs_text", "parent_id")
-    assert shown(quick) == shown(slow)
-    assert [step["task"] for step in quick.chain] == [step["task"] for step in slow.chain]
+        slots.wanted = []
+        worker.connection.transport.cycle.on_poll_start()
+        assert worker.channel.order.asked == set(), "no slot is free: nothing is asked for"
+    assert store.keys(f"{settings.namespace}:celery:unacked*") == []
 
 
-def test_brpop_read_puts_messages_back_to_the_front_while_none_is_taken(
-    settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("item", ["no JSON", "{}", "[1]", '"text"', '{"body": "!", "properties": {}}'])
+def test_what_is_no_message_is_dropped_and_the_next_one_comes(
+    item: str, app: TurnsApp, settings: Settings, store: redis.Redis
 ) -> None:
-    ids = [announce(app)[0] for _ in range(3)]
-    got: list[str] = []
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = lambda message: got.append(message.headers["id"])
-        consumer.consume()
-        takes_in(monkeypatch, most=lambda _queues: 2)
-        takes_in(monkeypatch, takes=lambda: False)
-        vars(connection.transport)["cycle"].on_poll_start()
-        assert consumer.channel._brpop_read()
-        takes_in(monkeypatch, takes=lambda: True)
-        assert redis.Redis.from_url(settings.redis_url).llen(f"{settings.namespace}:celery:{RUN_QUEUE}") == 3
-        wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 3)
-    assert got == ids, "in the order in which they were announced"
+    store.lpush(f"{settings.namespace}:celery:{RUN_QUEUE}", item)
+    run_id, _ = announce(app)
+    with Consuming(app) as worker:
+        worker.drain(1)
+        assert worker.ids == [run_id]
 
 
-def test_brpop_read_says_that_nothing_came(app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transport, "brpop_timeout", 0.05)
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.consume()
-        channel = consumer.channel
-        vars(connection.transport)["cycle"].on_poll_start()
-        assert channel._in_poll
+def test_a_tool_of_an_operator_has_no_slots_and_takes_what_comes(app: TurnsApp, settings: Settings) -> None:
+    app.conf.broker_transport_options = celery_settings(settings)["broker_transport_options"]
+    run_id, _ = announce(app)
+    with Consuming(app) as tool:
+        tool.drain(1)
+        assert tool.ids == [run_id]
+
+
+def test_a_pop_that_nothing_answers_says_so(app: TurnsApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TurnsTransport, "brpop_timeout", 0.05)
+    with Consuming(app) as worker:
+        worker.connection.transport.cycle.on_poll_start()
         with pytest.raises(Empty):
-            channel._brpop_read()
-        assert not channel._in_poll
+            worker.channel.handlers["BRPOP"]()
 
 
 @pytest.mark.parametrize("waiting", [0, 1], ids=["nothing waits", "a message waits"])
-def test_a_channel_that_closes_ends_its_pop_and_loses_no_message(
-    waiting: int, settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_a_channel_that_closes_waits_for_no_message_and_loses_none(
+    waiting: int, app: TurnsApp, settings: Settings, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Transport, "brpop_timeout", 600)
+    monkeypatch.setattr(TurnsTransport, "brpop_timeout", 600)
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 600}
-    got: list[str] = []
-    store = redis.Redis.from_url(settings.redis_url)
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = lambda message: got.append(message.headers["id"])
-        consumer.consume()
-        vars(connection.transport)["cycle"].on_poll_start()
+    with Consuming(app) as worker:
+        worker.connection.transport.cycle.on_poll_start()
         sent = [announce(app)[0] for _ in range(waiting)]
-        closing = threading.Thread(target=consumer.channel.close, daemon=True)
+        closing = threading.Thread(target=worker.channel.close, daemon=True)
         closing.start()
         closing.join(60)
         if hangs := closing.is_alive():
             announce(app)  # a message ends the pop
-        assert (hangs, got) == (False, sent)
+        assert (hangs, worker.ids) == (False, sent)
     assert all(store.pttl(key) > 0 for key in store.scan_iter(f"{settings.namespace}:celery:end.*"))
 
 
-def test_transport_brpop_timeout_says_how_long_one_pop_waits(app: Celery, receiver: Receiver) -> None:
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.consume()
-        connection.transport.cycle.on_poll_start()  # type: ignore[attr-defined]
-        assert consumer.channel.brpop_timeout == POP_SECONDS
-
-
-def test_hub_add_reader_has_the_workers_loop_woken_by_a_pipe(receiver: Receiver) -> None:
-    woken: list[str] = []
-    receiver._on_wake = lambda: woken.append("woken")
+def in_loop(worker: Consuming) -> Any:
+    """The worker's loop, each of whose turns ends at once."""
     hub = Hub()
-    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
-    receiver.wake()
+    worker.connection.register_with_event_loop(hub)
     loop = hub.create_loop()
-    wait_for(lambda: next(loop) or woken)
-    assert woken == ["woken"]
-    assert not select.select([receiver._woken], [], [], 0)[0], "the pipe was read empty"
-    hub.close()
+    return hub, lambda: hub.call_soon(lambda: None) and next(loop)
 
 
-def test_waking_never_blocks_however_often_it_is_done(receiver: Receiver) -> None:
-    for _ in range(100_000):
-        receiver.wake()
-    assert os.read(receiver._woken, 1)
-
-
-def test_event_dispatcher_sends_gathered_events_in_one_message_with_their_own_times(
-    settings: Settings, app: Celery, receiver: Receiver
+def test_a_pop_is_ended_when_another_queue_has_a_slot_and_when_none_has_one(
+    app: TurnsApp, slots: Slots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with app.connection_for_write() as connection:
-        dispatcher = gathering(app, connection)
-        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
-        listening = redis.Redis.from_url(settings.redis_url).pubsub()
-        listening.psubscribe(f"{settings.namespace}:celery:*celeryev*")
-        wait_for(lambda: listening.get_message(timeout=1))
-        receiver.send([("task-started", {"uuid": f"u{n}", "timestamp": 100.0 + n}) for n in range(60)])
-        asked, message = [
-            wait_for(lambda: listening.get_message(timeout=1, ignore_subscribe_messages=True)) for _ in range(2)
-        ]
-        assert (asked["data"], asked["channel"]) == (b"", message["channel"]), "whether anybody listens"
-        assert message["channel"].endswith(b"task.multi")
-        events = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
-        assert [(event["uuid"], event["timestamp"]) for event in events] == [(f"u{n}", 100.0 + n) for n in range(60)]
-        dispatcher.send("task-started", uuid="u60", timestamp=160.0)
-        [celerys] = dispatcher._group_buffer.pop("task")
-        assert {**events[-1], "uuid": "u60", "timestamp": 160.0, "clock": celerys["clock"]} == celerys
-        assert events[-1]["clock"] == events[0]["clock"] + 59 < celerys["clock"]
-        assert listening.get_message(timeout=0.2) is None
+    slots.wanted = [CHECK_QUEUE]
+    monkeypatch.setattr(TurnsTransport, "brpop_timeout", 600)
+    with Consuming(app) as worker:
+        hub, turn = in_loop(worker)
+        wait_for(lambda: turn() or worker.channel.order.asked)
+        announce(app)
+        for _ in range(10):
+            turn()
+        assert (worker.got, worker.channel.order.asked) == ([], {CHECK_QUEUE})
+        slots.wanted.append(RUN_QUEUE)
+        wait_for(lambda: turn() or worker.got)
+        slots.wanted.clear()
+        wait_for(lambda: turn() or not worker.channel.order.asked)
+        hub.close()
 
 
-def gathering(app: Celery, connection: Any) -> Any:
+def test_a_queue_that_is_left_gives_no_message_more(
+    app: TurnsApp, settings: Settings, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TurnsTransport, "brpop_timeout", 600)
+    with Consuming(app) as worker:
+        hub, turn = in_loop(worker)
+        wait_for(lambda: turn() or worker.channel.order.asked)
+        worker.consumer.cancel_by_queue(RUN_QUEUE)
+        wait_for(lambda: turn() or worker.channel.order.asked == {CHECK_QUEUE, PREFERRED_QUEUE})
+        announce(app)
+        for _ in range(10):
+            turn()
+        assert (worker.got, store.llen(f"{settings.namespace}:celery:{RUN_QUEUE}")) == ([], 1)
+        hub.close()
+
+
+def test_the_queue_of_one_process_leaves_nothing_in_the_broker(
+    app: TurnsApp, settings: Settings, store: redis.Redis
+) -> None:
+    queue, prefix = own_queue_of("worker-1-1@host"), f"{settings.namespace}:celery:"
+    app.amqp.queues.add(queue)
+    [item, _] = chain_of(Link(RUN, 1), TURN, "s", worker="worker-1-1@host")
+    app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
+    expire_queue(app, queue.name)
+    assert list(store.scan_iter(f"{prefix}*")) == [(prefix + queue.name).encode()], "no binding"
+    assert store.llen(prefix + queue.name) == 1
+    assert 0 < int(store.pttl(prefix + queue.name)) <= 60_000  # type: ignore[arg-type]
+
+
+# The pool and Celery's books.
+
+
+class Taker:
+    """An engine that only notes what it is given."""
+
+    def __init__(self) -> None:
+        self.pool_info: dict[str, int] = {}
+        self.taken: list[Task] = []
+
+    def take(self, task: Task) -> bool:
+        if "turn_id" not in task.kwargs:
+            raise KeyError("turn_id")
+        self.taken.append(task)
+        return True
+
+    def resize(self, slots: int) -> None: ...
+
+
+@pytest.fixture
+def taker(app: TurnsApp) -> Taker:
+    app.engine = made = Taker()  # type: ignore[assignment]
+    return made
+
+
+def consumer_of(app: TurnsApp, dispatcher: Any = None) -> Any:
+    """A consumer as Celery's strategies ask it."""
+    pool = TurnPool(2, app=app)
+    running = SimpleNamespace(state=vars(bootsteps)["RUN"])
+    return SimpleNamespace(
+        app=app,
+        hostname="w",
+        pool=pool,
+        event_dispatcher=dispatcher,
+        connection_errors=(),
+        timer=SimpleNamespace(call_at=None),
+        disable_rate_limits=True,
+        apply_eta_task=None,
+        task_buckets=dict.fromkeys(app.tasks),
+        on_task_request=lambda request: request.execute_using_pool(pool),
+        _limit_task=None,
+        _limit_post_eta=None,
+        controller=SimpleNamespace(state=state, blueprint=running),
+    )
+
+
+def receive(app: TurnsApp, consumer: Any) -> None:
+    """Receive a message, and have Celery's own strategy hand it to the pool."""
+    with Consuming(app) as worker:
+        worker.drain(1)
+        [message] = worker.got
+        app.tasks[message.headers["task"]].start_strategy(app, consumer)(message, None, None, None, [])
+
+
+def test_the_pool_hands_a_message_to_the_engine_and_celery_knows_it_is_at_work(app: TurnsApp, taker: Taker) -> None:
+    run_id, validate_id = announce(app)
+    receive(app, consumer_of(app))
+    [task] = taker.taken
+    assert (task.name, task.task_id, task.root_id, task.parent_id) == (RUN, run_id, run_id, "")
+    assert task.kwargs == {"turn_id": TURN, "attempt": 1, "session_id": "s"}
+    [following] = task.chain
+    assert (following["task"], following["options"]["task_id"]) == (VALIDATE, validate_id)
+    assert [request.id for request in state.active_requests] == [run_id]
+
+
+def test_a_message_that_is_no_links_is_refused_and_forgotten(app: TurnsApp, taker: Taker) -> None:
+    app.send_task(RUN, kwargs={}, queue=RUN_QUEUE)
+    with pytest.raises(InvalidTaskError):
+        receive(app, consumer_of(app))
+    assert (state.requests, len(state.reserved_requests)) == ({}, 0)
+
+
+def test_a_link_in_place_is_a_task_in_the_books_until_it_ends(app: TurnsApp) -> None:
+    receiver = Receiver(lambda: None)
+    receiver.consumer = consumer_of(app)
+    task = Task(name=VALIDATE, task_id="v", kwargs={"turn_id": TURN}, kwargs_text="{}", parent_id="r", root_id="r")
+    receiver.send([TaskEvent("task-received", {"uuid": "v"}, task)])
+    [request] = state.active_requests
+    assert attrgetter("id", "name", "root_id", "parent_id", "kwargs")(request) == ("v", VALIDATE, "r", "r", task.kwargs)
+    assert request.info()["name"] == VALIDATE
+    receiver.send([TaskEvent("task-succeeded", {"uuid": "v"})])
+    assert (state.requests, state.total_count[VALIDATE]) == ({}, 1)
+
+
+def test_a_cold_shutdown_calls_no_turn_off(app: TurnsApp, taker: Taker) -> None:
+    announce(app)
+    receive(app, consumer_of(app))
+    [request] = state.active_requests
+    request.cancel(None)
+    assert list(state.active_requests) == [request]
+
+
+# Events.
+
+
+def gathering(app: TurnsApp, connection: Any) -> Any:
     """An event dispatcher as a worker's consumer has it."""
     options: Any = {"buffer_group": ["task"], "on_send_buffered": None}
     return EventDispatcher(connection, hostname="w", app=app, **options)
 
 
-def test_event_dispatcher_gets_no_events_while_nobody_listens(
-    settings: Settings, app: Celery, receiver: Receiver
+def listening_to(settings: Settings, store: redis.Redis) -> Any:
+    listening = store.pubsub()
+    listening.psubscribe(f"{settings.namespace}:celery:*celeryev*")
+    wait_for(lambda: listening.get_message(timeout=1))
+    return listening
+
+
+def started(uuid: str, at: float = 100.0) -> TaskEvent:
+    return TaskEvent("task-started", {"uuid": uuid, "timestamp": at})
+
+
+def events_of(message: Any) -> Any:
+    return json.loads(base64.b64decode(json.loads(message["data"])["body"]))
+
+
+def test_events_are_sent_in_one_message_with_their_own_times_as_celery_makes_them(
+    settings: Settings, app: TurnsApp, store: redis.Redis
 ) -> None:
     with app.connection_for_write() as connection:
-        dispatcher = gathering(app, connection)
-        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
-        clock = dispatcher.clock.value
-        receiver.send([("task-started", {"uuid": "unheard"})])
-        assert (dispatcher.clock.value, list(dispatcher._outbound_buffer)) == (clock, []), "not even made"
-        listening = redis.Redis.from_url(settings.redis_url).pubsub()
-        listening.psubscribe(f"{settings.namespace}:celery:*celeryev*")
-        wait_for(lambda: listening.get_message(timeout=1))
-        receiver.send([("task-started", {"uuid": "heard"})])
+        receiver = Receiver(lambda: None)
+        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        listening = listening_to(settings, store)
+        receiver.send([started(f"u{n}", 100.0 + n) for n in range(20)])
         message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
-        [event] = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
-        assert event["uuid"] == "heard"
+        assert message["channel"].endswith(b"task.multi")
+        events = events_of(message)
+        assert [(event["uuid"], event["timestamp"]) for event in events] == [(f"u{n}", 100.0 + n) for n in range(20)]
+        dispatcher.send("task-started", uuid="u20", timestamp=120.0)
+        dispatcher.flush()
+        [celerys] = events_of(wait_for(lambda: listening.get_message(timeout=1)))
+        assert {**events[-1], "uuid": "u20", "timestamp": 120.0, "clock": celerys["clock"]} == celerys
+        assert events[-1]["clock"] == events[0]["clock"] + 19 < celerys["clock"]
 
 
-def test_event_dispatcher_keeps_events_while_the_broker_is_away(
-    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_events_are_not_even_made_while_nobody_listens_and_not_sent_of_what_was_revoked(
+    settings: Settings, app: TurnsApp, store: redis.Redis
 ) -> None:
     with app.connection_for_write() as connection:
-        dispatcher = gathering(app, connection)
+        receiver = Receiver(lambda: None)
+        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        clock = dispatcher.clock.value
+        receiver.send([started("unheard")])
+        assert dispatcher.clock.value == clock
+        listening = listening_to(settings, store)
+        state.revoked.add("revoked")
+        receiver.send([started("revoked"), started("heard")])
+        message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
+        assert [event["uuid"] for event in events_of(message)] == ["heard"]
+
+
+def test_events_are_kept_while_the_broker_is_away(
+    settings: Settings, app: TurnsApp, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("redis.retry.sleep", lambda _seconds: None)
     monkeypatch.setattr("kombu.utils.functional.sleep", lambda _seconds: None)
-    with app.connection_for_write(f"redis://127.0.0.1:{free_port()}/0") as away:
-        dispatcher.connection, dispatcher.producer = away, Producer(away, auto_declare=False)
-        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
-        receiver.send([("task-started", {"uuid": "kept"})])
-        [([event], routing_key)] = dispatcher._outbound_buffer
-        assert (event["uuid"], routing_key) == ("kept", "task.multi")
+    receiver = Receiver(lambda: None)
+    with app.connection_for_write() as connection:
+        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        there = dispatcher.producer
+        dispatcher.producer = Producer(
+            app.connection_for_write(f"redis://127.0.0.1:{free_port()}/0"), auto_declare=False
+        )
+        listening = listening_to(settings, store)
+        receiver.send([started("kept")])
+        dispatcher.producer = there
+        receiver.send([started("next")])
+        for uuid in ("kept", "next"):
+            message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
+            assert [event["uuid"] for event in events_of(message)] == [uuid]
 
 
-def test_channel_receive_one_leaves_out_a_message_with_nothing_in_it(
-    settings: Settings, app: Celery, receiver: Receiver
+def test_a_listener_of_celerys_leaves_out_the_question_whether_anybody_listens(
+    app: TurnsApp, store: redis.Redis
 ) -> None:
     got: list[Any] = []
     with app.connection_for_write() as connection, app.connection_for_read() as listening:
-        dispatcher = gathering(app, connection)
-        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
+        receiver = Receiver(lambda: None)
+        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
         queue = Queue("flowers", dispatcher.exchange, routing_key="#", auto_delete=True, durable=False)
-        store = redis.Redis.from_url(settings.redis_url)
         before = {client["id"] for client in store.client_list(_type="pubsub")}
         with Consumer(listening.channel(), [queue], on_message=got.append, no_ack=True):
             vars(listening.transport)["cycle"].on_poll_start()
             wait_for(lambda: {client["id"] for client in store.client_list(_type="pubsub")} - before)
-            receiver.send([("task-started", {"uuid": "u"})])
+            receiver.send([started("u")])
             wait_for(lambda: listening.drain_events(timeout=60) or got)
     [message] = got
     assert [event["uuid"] for event in message.payload] == ["u"]
 
 
-def test_register_with_event_loop_has_the_channels_checked_only_when_one_needs_it(
-    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    got: list[str] = []
-    checked: list[str] = []
-    free = [1]
-    takes_in(monkeypatch, order=lambda queues: queues if free else [])
+def test_the_workers_loop_is_woken_from_any_thread_and_before_there_is_one(app: TurnsApp) -> None:
+    woken: list[str] = []
+    receiver = Receiver(lambda: woken.append("woken"))
+    receiver.wake()
     hub = Hub()
-    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = lambda message: got.append(message.headers["id"])
-        consumer.consume()
-        cycle = vars(connection.transport)["cycle"]
-        check_all = cycle.on_poll_start
-        monkeypatch.setattr(cycle, "on_poll_start", lambda: (checked.append("checked"), check_all()))
-        connection.register_with_event_loop(hub)
-        loop = hub.create_loop()
-
-        def turns() -> int:
-            """How often the channels are checked while the loop turns ten times."""
-            before = len(checked)
-            for _ in range(10):
-                receiver.wake()
-                next(loop)
-            return len(checked) - before
-
-        assert (turns(), turns()) == (1, 0), "a pop stands"
-        ids = [announce(app)[0]]
-        wait_for(lambda: next(loop) or got == ids)
-        assert (turns(), bool(consumer.channel._in_poll)) == (0, True), "the next pop stands"
-        free.clear()
-        ids.append(announce(app)[0])
-        wait_for(lambda: next(loop) or got == ids)
-        ids.append(announce(app)[0])
-        assert (turns(), got) == (0, ids[:2]), "no slot is free"
-        free.append(1)
-        wait_for(lambda: receiver.wake() or next(loop) or got == ids)
-        turns()
-        consumer.channel._in_poll.disconnect()
-        assert turns() == 1, "the connection is lost"
-        ids.append(announce(app)[0])
-        wait_for(lambda: receiver.wake() or next(loop) or got == ids)
-        other: Any = connection.channel()
-        other._fanout_queues["orders"] = ("e", "")
-        assert turns() == 0, "another channel, of which nothing is asked"
-        other.active_fanout_queues.add("orders")
-        assert (turns(), turns()) == (1, 0), "it has to subscribe"
+    loop = hub.create_loop()
+    receiver.hub = hub
+    receiver.wake()
+    wait_for(lambda: next(loop) or woken)
+    thread = threading.Thread(target=lambda: [receiver.wake() for _ in range(1000)])
+    thread.start()
+    thread.join()
+    wait_for(lambda: next(loop) or len(woken) > 1)
     hub.close()
+    receiver.wake()
 
 
-def test_the_consumers_blueprint_says_whether_messages_are_taken(receiver: Receiver) -> None:
-    assert not receiver.listens
-    running: int = vars(bootsteps)["RUN"]
-    blueprint = SimpleNamespace(state=running)
-    controller = SimpleNamespace(blueprint=blueprint)
-    consumer = SimpleNamespace(hub=None, event_dispatcher=None, strategies={}, controller=controller)
-    receiver.connected(consumer)
-    assert receiver.listens
-    blueprint.state = running + 1
-    assert not receiver.listens
-
-
-def test_brpop_read_drops_what_is_no_message(settings: Settings, app: Celery, receiver: Receiver) -> None:
-    store = redis.Redis.from_url(settings.redis_url)
-    store.lpush(f"{settings.namespace}:celery:{RUN_QUEUE}", "{}", "[1]", "no JSON")
-    announce(app)
-    assert [message.headers["task"] for message in received(app)] == [RUN]
-    assert [vars(Channel)[name].__module__ for name in ("_brpop_start", "_brpop_read")] == [QueueOrder.__module__] * 2
-
-
-def test_a_step_of_the_consumer_is_told_of_each_connection(app: Celery, receiver: Receiver) -> None:
-    [step] = app.steps["consumer"]
-    assert issubclass(step, bootsteps.StartStopStep)
-    nothing = SimpleNamespace(amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={})))
-    consumer = SimpleNamespace(hub=None, event_dispatcher=None, strategies={}, steps=[], app=nothing)
-    step(consumer).start(consumer)
-    assert receiver._consumer is consumer
-
-
-def test_a_pop_that_waits_for_answers_alone_is_ended_when_a_slot_for_agents_is_free(
-    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted, got = [CHECK_QUEUE], list[str]()
-    takes_in(monkeypatch, order=lambda queues: [each for each in wanted if each in queues])
-    monkeypatch.setattr(Transport, "brpop_timeout", 600)
-    hub = Hub()
-    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
-        consumer.on_message = lambda message: got.append(message.headers["task"])
-        consumer.consume()
-        connection.register_with_event_loop(hub)
-        loop = hub.create_loop()
-        channel: Any = consumer.channel
-        wait_for(lambda: receiver.wake() or next(loop) or channel._in_poll)
-        announce(app)
-        for _ in range(10):
-            receiver.wake()
-            next(loop)
-        assert (got, channel.asked) == ([], {CHECK_QUEUE})
-        wanted.append(RUN_QUEUE)
-        wait_for(lambda: receiver.wake() or next(loop) or got)
-        assert (got, channel.asked) == ([RUN], {CHECK_QUEUE, RUN_QUEUE})
-    hub.close()
-
-
-def test_the_queue_of_one_process_leaves_nothing_in_the_broker(app: Celery, settings: Settings) -> None:
-    queue, prefix = own_queue_of("worker-1-1@host"), f"{settings.namespace}:celery:"
-    app.amqp.queues.add(queue)
-    [item, _] = chain_of(Link(RUN, 1), TURN, "s", worker="worker-1-1@host")
-    app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
-    expire(app, queue.name)
-    with redis.Redis.from_url(settings.redis_url, decode_responses=True) as store:
-        assert list(store.scan_iter(f"{prefix}*")) == [prefix + queue.name], "no binding"
-        assert store.llen(prefix + queue.name) == 1
-        assert 0 < int(store.pttl(prefix + queue.name)) <= 60_000  # type: ignore[arg-type]
-
-
-def test_inspect_active_shows_the_tasks_of_the_engine(app: Celery) -> None:
+def test_the_consumers_blueprint_says_whether_messages_are_taken(app: TurnsApp) -> None:
     receiver = Receiver(lambda: None)
-    receiver.install(app, Intake(active=lambda: [{"id": "x"}]))
-    assert Panel.data["active"](None) == Panel.data["dump_active"](None, safe=True) == [{"id": "x"}]
+    assert (receiver.listens, receiver.queues) == (False, ())
+    receiver.consumer = consumer_of(app)
+    assert (receiver.listens, set(receiver.queues)) == (True, {RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE})
+    receiver.consumer.controller.blueprint.state += 1
+    assert not receiver.listens

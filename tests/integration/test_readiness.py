@@ -62,18 +62,17 @@ async def _running(client: TurnsClient, turn_id: str) -> bool:
 async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_turns_go_on(
     installation: Installation,
 ) -> None:
-    from celery import Celery
-
-    from api_client.broker import celery_settings
-
     impatient = replace(installation.settings, stalled_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
     worker = installation.worker(settings=impatient)
     before = worker.children()
-    app = Celery(set_as_current=False)
-    app.conf.update(celery_settings(impatient))
-    await wait_until(lambda: app.control.cancel_consumer(RUN_QUEUE, reply=True, timeout=5))
-    # Nothing waits: only a probe that nobody claims can tell.
-    await wait_until(lambda: "worker.stalled" in worker.log_file.read_text())
+    installation.store.execute_command(
+        "ACL", "SETUSER", "default", "-brpop"
+    )  # the broker refuses what takes messages alone
+    try:
+        # Nothing waits: only a probe that nobody claims can tell.
+        await wait_until(lambda: "worker.stalled" in worker.log_file.read_text())
+    finally:
+        installation.store.execute_command("ACL", "SETUSER", "default", "+brpop")
     async with TurnsClient(impatient) as client:
         turn_id = await client.submitter.submit(asked("hello", "s"))
         await client.reader.result(turn_id, timeout=60)

@@ -76,12 +76,12 @@ async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
 
     accepted = ("SUCCESS", "attempt 2/3: accepted; turn passed_after_retry")
     await wait_until(lambda: accepted in watcher.seen["turn.validate"])
-    assert ("RUNNING", "attempt 1/3") in watcher.seen["turn.run"]
+    assert ("STARTED", "attempt 1/3") in watcher.seen["turn.run"]
     assert watcher.seen["turn.run"][-1] == ("SUCCESS", "attempt 1/3: complete")
-    assert ("VALIDATING", "attempt 1/3") in watcher.seen["turn.validate"]
+    assert ("STARTED", "attempt 1/3") in watcher.seen["turn.validate"]
     rejected = ("SUCCESS", "attempt 1/3: rejected, MISSING_STEP_MARKER; asked again")
     assert rejected in watcher.seen["turn.validate"]
-    assert ("RUNNING", "attempt 2/3: MISSING_STEP_MARKER") in watcher.seen["turn.retry"]
+    assert ("STARTED", "attempt 2/3: MISSING_STEP_MARKER") in watcher.seen["turn.retry"]
     assert watcher.seen["turn.retry"][-1] == ("SUCCESS", "attempt 2/3: complete")
 
     stages = [task for task in watcher.state.tasks.values() if turn_id in (task.kwargs or "")]
@@ -173,8 +173,8 @@ async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_ru
         client = installation.client
         request = TurnRequest(model="m", messages=({"role": "user", "content": "hello"},), session_id="c")
         turn_id = await client.submitter.submit(request)
-        await wait_until(lambda: [task for task in tasks_of(port, turn_id) if task["state"] == "RUNNING"])
-        [ghost] = [task["uuid"] for task in tasks_of(port, turn_id) if task["state"] == "RUNNING"]
+        await wait_until(lambda: [task for task in tasks_of(port, turn_id) if task["state"] == "STARTED"])
+        [ghost] = [task["uuid"] for task in tasks_of(port, turn_id) if task["state"] == "STARTED"]
         killed.kill()
         installation.worker()
         assert (await client.reader.result(turn_id, timeout=120)).outcome is Outcome.PASSED
@@ -210,15 +210,42 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
 
         failed, stopped = await submitted("fail"), await submitted("hang")
         assert (await client.reader.result(failed, timeout=60)).outcome is Outcome.FAILED
-        await wait_until(lambda: [task for task in tasks_of(port, stopped) if task["state"] == "RUNNING"])
+        await wait_until(lambda: [task for task in tasks_of(port, stopped) if task["state"] == "STARTED"])
         await client.canceller.cancel(stopped)
         assert (await client.reader.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
         states = await wait_until(
             lambda: {task["name"]: task["state"] for task in tasks_of(port, failed) if task["name"] == "turn.fail"}
         )
         assert states == {"turn.fail": "FAILURE"}
-        ends = await wait_until(lambda: [t["state"] for t in tasks_of(port, stopped) if t["state"] != "RUNNING"])
+        ends = await wait_until(lambda: [t["state"] for t in tasks_of(port, stopped) if t["state"] != "STARTED"])
         assert "FAILURE" not in ends
+
+
+async def test_flower_revokes_a_turns_task_and_its_pool_tab_grows_the_pool(installation: Installation) -> None:
+    script = "- when: hang\n  attempts: [[hang]]\n"
+    used, port = installation.play(script, "m", run_slots=2), free_port()
+    with Supervisor([programs.flower(used, port, "pass")], logs=programs.state_dir(used)):
+        installation.worker()
+        await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
+        [name] = [worker["hostname"] for worker in asked(port, "/workers?json=1")["data"]]
+        client, flower = installation.client, f"http://127.0.0.1:{port}"
+        with httpx2.Client(base_url=flower, auth=("turns", "pass"), timeout=120) as operator:
+            turn_id = await installation.ask("hang", model="m")
+            [task] = await wait_until(lambda: [t for t in tasks_of(port, turn_id) if t["state"] == "STARTED"])
+            page = (await wait_until(lambda: (got := operator.get(f"/worker/{name}")).is_success and got)).text
+            pool = page.partition('id="tab-pool"')[2].partition("<!-- end pool tab -->")[0]
+            assert re.search(
+                r"worker.celery.pool:TurnPool.*Agents\s*</td>\s*<td>\s*2", pool, re.DOTALL | re.IGNORECASE
+            ), pool
+            assert "task-terminate" in operator.get(f"/task/{task['uuid']}").text
+            grown = operator.post(f"/api/worker/pool/grow/{name}", params={"n": 1})
+            assert grown.is_success, grown.text
+            revoked = operator.post(f"/api/task/revoke/{task['uuid']}", params={"terminate": "true"})
+            assert revoked.is_success, revoked.text
+            assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
+            await wait_until(lambda: [t["state"] for t in tasks_of(port, turn_id)] == ["REVOKED"])
+            stats = lambda: operator.get("/api/workers", params={"refresh": "true"}).json()[name]["stats"]  # noqa: E731
+            assert (await wait_until(stats))["pool"]["max-concurrency"] == 3
 
 
 def test_what_an_operator_looks_for_stands_first_in_flower(settings: Settings) -> None:

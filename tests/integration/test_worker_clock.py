@@ -32,7 +32,7 @@ class Clock:
 def work() -> Work:
     return Work(
         name="worker-1@here",
-        queues=(RUN_QUEUE, CHECK_QUEUE),
+        queues=lambda: (RUN_QUEUE, CHECK_QUEUE),
         taken=lambda: 0,
         slots=lambda queue: 2,
         free=lambda queue: 2,

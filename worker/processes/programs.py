@@ -162,12 +162,11 @@ def traces(settings: Settings) -> Program:
 
 
 def flower(settings: Settings, port: int, password: str) -> Program:
-    """Return Flower as a read-only program on loopback, with a password and persistent history."""
+    """Return Flower as a program on loopback, with a password and persistent history."""
     options: Mapping[str, str] = {
         "FLOWER_ADDRESS": "127.0.0.1",
         "FLOWER_PORT": str(port),
         "FLOWER_BASIC_AUTH": f"turns:{password}",  # not on the command line, which every user can read
-        "FLOWER_READ_ONLY": "true",  # agents run in threads, so a revoke would do nothing; turns have `turns cancel`
         "FLOWER_PERSISTENT": "true",
         "FLOWER_DB": str(state_dir(settings) / "flower"),
         "FLOWER_STATE_SAVE_INTERVAL": "5000",

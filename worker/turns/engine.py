@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,18 +14,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
-from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.broker import celery_settings
+from api_client.broker.announcer import publish_chain
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, PROBE, RUN_QUEUE, Link, chain_of, find_queue, own_queue
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PROBE, RUN_QUEUE, Link, chain_of, find_queue, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import Ability
+from worker.celery.application import TurnsApp, expire_queue, own_queue_of
+from worker.celery.receiver import Receiver
+from worker.celery.task_story import GATHER_SECONDS, Task, TaskEvents, TaskStory
 from worker.runners.guard import processes
 from worker.turns import folders
 from worker.turns.flower_text import worker_lost
@@ -41,8 +46,6 @@ from worker.turns.run_admissions import RunAdmissions
 from worker.turns.service import TurnService
 from worker.turns.session_files import session_files
 from worker.turns.slots import Seat, Slots
-from worker.turns.tasks.celery_internals import Intake, Receiver, expire, own_queue_of
-from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
 from worker.turns.warm_agents import WarmAgents
 
 log = structlog.get_logger()
@@ -75,7 +78,7 @@ class Engine:
     def __init__(
         self,
         settings: Settings,
-        celery: Celery,
+        celery: TurnsApp,
         isolated: IsolatedRunner,
         watchers: Sequence[Watcher] = (),
         looking: OneConnection | None = None,
@@ -91,11 +94,12 @@ class Engine:
         self._ability = Ability(settings)
         self.receiver = Receiver(self._look_around)
         self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.receiver.wake)
+        self.slots.is_open = self.takes_messages
         self.loop = Loop(self._turned)
         self._was_sick = self._quiet_ordered = self._ends = False
         self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
         self._ledger = Ledger(settings, self.name)
-        self._threads = Threads(settings.run_slots, judges)
+        self._threads = Threads(judges)
         self._admissions = RunAdmissions(settings)
         files = session_files(settings, self._ledger, self._threads)
         self.host = Host(settings.sessions_dir, lambda folder: obstacle(folder) or files.trouble())
@@ -119,15 +123,14 @@ class Engine:
             )
         )
         self._taken, self._took_at = 0, 0.0
-        self._stories: set[TaskStory] = set()
         self._celery = celery
-        self._quiet = Celery("helix-turns-probe", set_as_current=False)
+        self._quiet = TurnsApp("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
         self._looking = looking = looking or OneConnection(settings)
         self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up, looking)
-        self._agents = WarmAgents(settings, self.name, lambda: self.intake.takes(), looking)
+        self._agents = WarmAgents(settings, self.name, self.takes_messages, looking)
         self._watch = Watch(() if alone else (self._reaper, self._agents, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -142,8 +145,8 @@ class Engine:
         self.leases.start()
         self._watch.start()
 
-    def take(self, task: Task) -> None:
-        """Take a received task. Runs in the Celery worker's loop, so it returns at once.
+    def take(self, task: Task) -> bool:
+        """Take a received task. Runs in the Celery worker's loop, so it returns at once. False: nothing is left to do.
 
         Raises:
             ValueError: this is not a link of a turn. KeyError: an argument is missing.
@@ -153,16 +156,31 @@ class Engine:
             if nonce := str(task.kwargs["nonce"]):  # a worker's own probe needs no reply
                 queue = str(task.kwargs["queue"])
                 self.loop.begin(lambda: self._ledger.answer_probe(queue, nonce))
-            return
+            return False
         link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
         self._taken, self._took_at = self._taken + 1, time.time()
         seat = self.slots.enter(find_queue(link.task))
         self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
+        return True
+
+    async def cancel(self, turn_id: str) -> None:
+        """Cancel a turn whose task was revoked, as soon as the store answers."""
+        from api_client.client import TurnsClient  # not in the memory of workers that never cancel
+
+        async with TurnsClient(self.settings) as client:
+            while True:
+                try:
+                    await client.canceller.cancel(turn_id)
+                except StoreUnavailable:
+                    await asyncio.sleep(1.0)
+                    continue
+                except TurnNotFound:
+                    log.warning("turn.refused", turn_id=turn_id, why="missing")
+                return
 
     async def _carry_out(self, report: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
         _TASK.set(report)
-        self._stories.add(report)
         report.begin()
         # Of this task alone: its context ends with it.
         structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt)
@@ -172,7 +190,6 @@ class Engine:
             log.exception("turn.broke_off", link=str(link))
             report.fail(error)
         finally:
-            self._stories.discard(report)
             seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
@@ -184,20 +201,9 @@ class Engine:
 
         self.loop.result_of(carry_out())
 
-    @property
-    def intake(self) -> Intake:
-        """How it takes messages: none while the host is sick, it ends, or an operator ordered it to be quiet."""
-
-        def takes() -> bool:
-            return not (self.host.sick or self._quiet_ordered or self._ends)
-
-        return Intake(
-            order=lambda queues: self.slots.asked(queues) if takes() else [],
-            most=self.slots.most,
-            took=self.slots.took,
-            takes=takes,
-            active=self.active,
-        )
+    def takes_messages(self) -> bool:
+        """Return whether it takes messages: not while the host is sick, it ends, or it was ordered to be quiet."""
+        return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey(self, order: str) -> bool:
         """Follow an operator's order. Returns whether this process takes no new turns. In the second loop."""
@@ -213,10 +219,6 @@ class Engine:
             os.kill(os.getpid(), signal.SIGTERM)
         return self._quiet_ordered
 
-    def active(self) -> list[dict[str, Any]]:
-        """The current tasks, for operators. Any thread may call it."""
-        return [report.info() for report in tuple(self._stories)]
-
     def _turned(self) -> None:
         """The loop turned, which keeps the leases. A machine that is well again takes messages at once."""
         self.leases.turned()
@@ -231,11 +233,12 @@ class Engine:
         """Runs in the Celery worker's loop after a slot became free or events have to be sent."""
         self.receiver.send(self._events.drain())
 
-    def start_heartbeat(self, queues: Sequence[str], ready_file: Path | None) -> None:
-        """Start to report to supervisor and operators that this worker takes messages from ``queues``."""
+    def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
+        """Start to report to supervisor and operators that this worker takes messages, by Celery's ``consumer``."""
+        self.receiver.consumer = consumer
         work = Work(
             name=self.name,
-            queues=tuple(queues),
+            queues=lambda: tuple(filter(ALL_QUEUES.__contains__, self.receiver.queues)),
             taken=lambda: self._taken,
             slots=self.slots.total,
             free=self.slots.free,
@@ -275,17 +278,14 @@ class Engine:
         """
         report = _TASK.get()
         task = report.task if report else None
-        signatures = [
-            self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=preferred, worker=worker)
-        ]
+        items = chain_of(link, turn_id, session_id, preferred=preferred, worker=worker)
         if worker:
             self._celery.amqp.queues.add(own_queue_of(worker))
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:
-            chain(*signatures).apply_async(retry=False, **family)
+            publish_chain(self._celery, items, **family)
             if worker:
-                expire(self._celery, own_queue(worker))
+                expire_queue(self._celery, own_queue(worker))
         except (OperationalError, OSError) as error:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
             return False
@@ -304,11 +304,13 @@ class Engine:
 
         For signal handlers: it takes no lock, because a second signal may interrupt the first one's handler.
         """
-        os.write(self._ask, b".")
+        if not self._ends:
+            self._ends = True
+            os.write(self._ask, b".")
 
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
-            asked_at, self._ends = time.monotonic(), True
+            asked_at = time.monotonic()
             # Until Celery takes no more messages: turns handed over before that could come back.
             give_up = time.monotonic() + _CANCEL_SECONDS
             while self.receiver.listens and time.monotonic() < give_up:

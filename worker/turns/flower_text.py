@@ -1,6 +1,6 @@
 """The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
 
-The states are the turn's own; the words say which attempt it is and what became of it.
+They say which attempt it is and what became of it.
 """
 
 from __future__ import annotations

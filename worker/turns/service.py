@@ -56,8 +56,8 @@ class TaskReport(Protocol):
         """The Celery task's id; empty when nobody watches."""
         return ""
 
-    def state(self, state: str, words: str) -> None:
-        """The task's new state, and words for people."""
+    def start(self, words: str) -> None:
+        """The task has begun; the words say at what."""
         return
 
     def end(self, words: str, *, failed: bool = False) -> None:
@@ -137,7 +137,7 @@ class TurnService:
         link, turn = claim.link, claim.turn
         try:
             attempts = await self.parts.ledger.attempts(claim)
-            report.state(all_tasks()[link.task].state, beginning(turn, link, attempts))
+            report.start(beginning(turn, link, attempts))
             if self.parts.ends() and find_queue(link.task) == RUN_QUEUE:  # it starts elsewhere, at once
                 move = given_back(turn, link, "shutdown")
             else:
@@ -185,7 +185,7 @@ class TurnService:
         report.end(ending(turn, link, move, ""))
         link = Link(VALIDATE, link.attempt)
         report.follow(link)
-        report.state(all_tasks()[link.task].state, beginning(turn, link, attempts))
+        report.start(beginning(turn, link, attempts))
         await arrive("link.decided")
         try:
             return link, judged.verdict, await self._store(lease, judged.move, visit)

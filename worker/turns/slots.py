@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from worker.turns.tasks.next_queue import NextQueue
+from worker.turns.next_queue import NextQueue
 
 #: For so long no slot for agents was free when answers to judge are asked for alone, in seconds.
 _FULL_SECONDS = 0.25
@@ -21,10 +21,16 @@ class Slots:
         self._busy = dict.fromkeys(limits, 0)
         self._full_since = 0.0
         self._on_free = on_free
+        #: Whether messages are taken at all.
+        self.is_open: Callable[[], bool] = lambda: True
         self._next = NextQueue()
         #: To be called with the queue from which a message was taken.
         self.took = self._next.took
         self._lock = threading.Lock()
+
+    def __json__(self) -> str:
+        """Return what ``celery inspect stats`` shows among the transport's options."""
+        return "the engine's"
 
     def total(self, queue: str) -> int:
         """Return how many slots a queue has."""
@@ -49,7 +55,7 @@ class Slots:
 
         A pop of them has to be ended when one is: that costs more than a short turn takes.
         """
-        order = self.order(queues)
+        order = self.order(queues) if self.is_open() else []
         if len(queues) <= 1 or not order:
             return order
         if order != [CHECK_QUEUE]:
@@ -59,9 +65,11 @@ class Slots:
         self._full_since = self._full_since or now
         return order if now - self._full_since >= _FULL_SECONDS else []
 
-    def most(self, order: Sequence[str]) -> int:
-        """Return how many messages may be taken at once of queues in this order."""
-        return max(1, min(self._next.most(order), *map(self.free, order)))
+    def resize(self, queue: str, total: int) -> None:
+        """Have so many slots for a queue from now on; what was taken stays taken."""
+        with self._lock:
+            self._limits[queue] = total
+        self._on_free()
 
     def enter(self, queue: str) -> Seat:
         """A slot for a message that was taken already: beyond the limit, if it must be."""

@@ -103,7 +103,7 @@ class Pretended:
         ability.look()
         work = Work(
             name=name,
-            queues=(RUN_QUEUE,),
+            queues=lambda: (RUN_QUEUE,),
             taken=lambda: 0,
             slots=lambda _: 1,
             free=lambda _: 0 if self.held else 1,

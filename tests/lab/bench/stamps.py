@@ -56,16 +56,18 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
 def _engine() -> None:
     from api_client.store.connection import _Line
     from api_client.turns.record.ledger import Ledger
+    from worker.celery.pool import TurnPool
+    from worker.celery.transport import QueueOrder, TurnsChannel
     from worker.turns import publisher, service
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
     from worker.turns.loops.loop import Loop
     from worker.turns.service import TurnService
-    from worker.turns.tasks import celery_internals
 
-    stamped(celery_internals, "_hand_on", "Celery thread: message can be read", "Celery thread: message handed on")
-    stamped(celery_internals, "_ask", ends="Celery thread: next message asked for")
-    stamped(Engine, "take", "Celery thread: message decoded", "Celery thread: loop woken")
+    stamped(TurnsChannel, "_brpop_read", "Celery thread: message can be read", "Celery thread: message handed on")
+    stamped(QueueOrder, "consume", ends="Celery thread: next message asked for")
+    stamped(TurnPool, "on_apply", "Celery thread: message decoded")
+    stamped(Engine, "take", ends="Celery thread: loop woken")
     stamped(Loop, "_begin", "loop: looks at what is new")
     stamped(TurnService, "carry_out", "loop: task begins", "loop: task ended")
     stamped(Ledger, "_do", "asked for", "read", of=lambda _, command: f"loop: {command.script or command.words[0]}")

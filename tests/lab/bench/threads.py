@@ -33,7 +33,7 @@ async def _cpu_us(hand: _Hand, in_flight: int) -> float:
 
 
 async def _measure() -> dict[tuple[int, str], list[float]]:
-    pool, ours, loop = ThreadPoolExecutor(_THREADS), Threads(1, 1), asyncio.get_running_loop()
+    pool, ours, loop = ThreadPoolExecutor(_THREADS), Threads(1), asyncio.get_running_loop()
 
     async def by_pool(work: Callable[[], object]) -> object:
         return await loop.run_in_executor(pool, functools.partial(contextvars.copy_context().run, work))

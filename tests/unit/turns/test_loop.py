@@ -313,7 +313,7 @@ TURN = contextvars.ContextVar("TURN", default="")
 
 @pytest.fixture
 def threads() -> Iterator[Threads]:
-    made = Threads(1, 1)
+    made = Threads(1)
     yield made
     made.close()
 

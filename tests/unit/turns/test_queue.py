@@ -27,11 +27,10 @@ from api_client.turns.record.changes import Changes
 from api_client.turns.record.claim import Behind, Claim
 from api_client.turns.record.moves import Move
 from api_client.turns.record.store_command import Command
+from worker.celery.task_story import Task, TaskEvents, TaskStory
 from worker.runners.base import RunResult
+from worker.turns.next_queue import PREFERRED_IN_A_ROW, NextQueue
 from worker.turns.slots import Slots
-from worker.turns.tasks.celery_internals import Intake, QueueOrder
-from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue
-from worker.turns.tasks.task_events import Task, TaskEvents, TaskStory
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.backoff import Delays, delay_after
 
@@ -118,18 +117,16 @@ QUEUES = (RUN_QUEUE, PREFERRED_QUEUE)
 
 
 def taken(waiting: dict[str, int], count: int) -> list[str]:
-    """From which queues a worker takes its next messages, where so many wait in each: by pops of as many as it may."""
+    """From which queues a worker takes its next messages, where so many wait in each."""
     which, left = NextQueue(), {queue: deque(range(waiting.get(queue, 0))) for queue in QUEUES}
     found: list[str] = []
     while len(found) < count:
         order = which.order(QUEUES)
         queue = next(queue for queue in order if left[queue])
-        assert which.most(order) > 0, "a pop takes one at least"
-        for _ in range(min(which.most(order), len(left[queue]))):
-            left[queue].pop()
-            which.took(queue)
-            found.append(queue)
-    return found[:count]
+        left[queue].pop()
+        which.took(queue)
+        found.append(queue)
+    return found
 
 
 def test_what_has_waited_before_goes_first() -> None:
@@ -149,17 +146,6 @@ def test_it_gets_every_place_while_nobody_else_waits() -> None:
 
 def test_a_worker_that_judges_asks_its_one_queue() -> None:
     assert NextQueue().order([CHECK_QUEUE]) == [CHECK_QUEUE]
-
-
-def test_one_pop_takes_three_messages_at_most_and_one_when_preferred_ones_come_after_it() -> None:
-    which = NextQueue()
-    assert (which.most([CHECK_QUEUE]), which.most(which.order(QUEUES))) == (3, 3)
-    which.took(PREFERRED_QUEUE)
-    assert which.most(which.order(QUEUES)) == 2
-    which.took(PREFERRED_QUEUE)
-    which.took(PREFERRED_QUEUE)
-    assert which.order(QUEUES) == [RUN_QUEUE, PREFERRED_QUEUE]
-    assert which.most(which.order(QUEUES)) == 1
 
 
 def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:
@@ -192,7 +178,6 @@ def test_what_its_own_queue_has_comes_first_and_counts_as_no_preferred_turn() ->
     which, own = NextQueue(), own_queue("w@h")
     for order in ([PREFERRED_QUEUE, RUN_QUEUE], [PREFERRED_QUEUE, RUN_QUEUE], [RUN_QUEUE, PREFERRED_QUEUE]):
         assert which.order([*QUEUES, own]) == [own, *order]
-        assert which.most(which.order([*QUEUES, own])) == which.most(which.order(QUEUES))
         which.took(own)
         assert which.order(QUEUES) == order
         which.took(PREFERRED_QUEUE)
@@ -206,14 +191,6 @@ def test_what_its_own_queue_has_comes_first_and_counts_as_no_preferred_turn() ->
 def test_a_run_of_a_kept_agent_is_announced_to_its_keeper_and_judged_by_anybody() -> None:
     first, second = chain_of(Link(RUN, 1), "t", "s", preferred=True, worker="w@h")
     assert (first["queue"], second["queue"]) == ("helix.run.own.w@h", CHECK_QUEUE)
-
-
-def test_kombu_says_from_which_queue_it_took_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    took: list[str] = []
-    monkeypatch.setattr(QueueOrder, "intake", Intake(took=took.append))
-    order = QueueOrder([RUN_QUEUE])
-    order.rotate(PREFERRED_QUEUE)
-    assert took == [PREFERRED_QUEUE]
 
 
 def test_retries_and_what_a_reaper_announces_are_preferred_and_first_runs_are_not() -> None:
@@ -245,15 +222,6 @@ def test_messages_are_taken_from_queues_with_a_free_slot_alone() -> None:
     assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
 
 
-def test_no_more_messages_are_taken_at_once_than_there_are_free_slots() -> None:
-    made, _ = slots(run=2, check=9)
-    assert [made.most([RUN_QUEUE]), made.most([PREFERRED_QUEUE, RUN_QUEUE]), made.most([CHECK_QUEUE])] == [2, 2, 3]
-    made.enter(RUN_QUEUE)
-    assert made.most([PREFERRED_QUEUE, RUN_QUEUE]) == 1
-    made.enter(RUN_QUEUE)
-    assert made.most([RUN_QUEUE]) == 1, "no pop asks for nothing"
-
-
 def test_the_receiver_is_woken_only_when_a_full_queue_has_a_slot_again() -> None:
     made, woken = slots(run=2)
     seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
@@ -261,6 +229,17 @@ def test_the_receiver_is_woken_only_when_a_full_queue_has_a_slot_again() -> None
     assert woken == ["woken"]
     seats[1].leave()
     assert woken == ["woken"]
+
+
+def test_slots_that_are_taken_away_stay_taken_until_their_turns_end_and_new_ones_wake_the_receiver() -> None:
+    made, woken = slots(run=2)
+    seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
+    made.resize(RUN_QUEUE, 1)
+    seats[0].leave()
+    assert (made.total(RUN_QUEUE), made.free(RUN_QUEUE)) == (1, 0)
+    woken.clear()
+    made.resize(RUN_QUEUE, 2)
+    assert (made.free(RUN_QUEUE), woken) == (1, ["woken"])
 
 
 def test_a_message_that_came_too_late_to_be_left_alone_has_a_seat_beyond_the_limit() -> None:

@@ -80,7 +80,7 @@ class Work:
     """
 
     name: str
-    queues: tuple[str, ...]
+    queues: Callable[[], tuple[str, ...]]
     taken: Callable[[], int]
     slots: Callable[[str], int]
     free: Callable[[str], int]
@@ -123,8 +123,8 @@ class WorkerHeartbeat:
         self._broker = redis
         if settings.broker_url != settings.store_url:
             self._broker = open_store(replace(settings, store_url=settings.broker_url), single=True)
-        self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
-        self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
+        self._prefix = f"{settings.namespace}:celery:"
+        self._report = WorkerReport(host=socket.gethostname(), queues=work.queues())
         self._ordered = ""
         self._started, self._ahead = time.time(), 0.0  # the store's clock less ours, since the last report
         self._sessions_dir = settings.sessions_dir
@@ -149,7 +149,8 @@ class WorkerHeartbeat:
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
         now, quiet = time.monotonic(), self._work.obey(self._ordered)
-        free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
+        queues = () if sick or quiet else self._work.queues()
+        free = {queue: self._work.free(queue) if queue in queues else 0 for queue in (RUN_QUEUE, CHECK_QUEUE)}
         if now - self._queues_seen_at >= self._queues_seconds:
             self._queues_seen_at = now
             await self._look_at_queues(free)
@@ -183,7 +184,7 @@ class WorkerHeartbeat:
         """Return how many messages wait in queues that have a free slot here; None when the broker is away."""
         try:
             lengths: list[Any] = [
-                await self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)
+                await self._broker.llen(self._prefix + name) for name in self._work.queues() if self._work.free(name)
             ]
         except RedisError as error:
             log.info("heartbeat.broker_away", error=type(error).__name__)
@@ -204,7 +205,7 @@ class WorkerHeartbeat:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=build_identity(),
-            queues=self._work.queues,
+            queues=self._work.queues(),
             slots=self._work.slots(RUN_QUEUE),
             free=free[RUN_QUEUE],
             check_slots=self._work.slots(CHECK_QUEUE),

@@ -26,8 +26,8 @@ _TRANSFERS = 8
 class Threads:
     """The pools. A thread is made when it is first needed, and kept."""
 
-    def __init__(self, runs: int, checks: int) -> None:
-        self._runs = ThreadPoolExecutor(max(1, runs), "run")
+    def __init__(self, checks: int) -> None:
+        self._runs = ThreadPoolExecutor(10_000, "run")  # slots decide how many are used
         self._checks = ThreadPoolExecutor(max(1, checks), "check")
         self._files = Short(_FILES, "files")
         self._transfers = ThreadPoolExecutor(_TRANSFERS, "transfer")

@@ -8,7 +8,6 @@ that turns that keep failing hold up nobody. Fair shares between owners would ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import filterfalse
 
 from api_client.contract import tasks
 
@@ -36,13 +35,6 @@ class NextQueue:
         if self._in_a_row < PREFERRED_IN_A_ROW:
             return [*first, tasks.PREFERRED_QUEUE, *others]
         return [*first, *others, tasks.PREFERRED_QUEUE]
-
-    def most(self, order: Sequence[str]) -> int:
-        """Return how many messages may be taken at once of queues in this order: then another one may be the first."""
-        order = list(filterfalse(_first, order))
-        if tasks.PREFERRED_QUEUE not in order:
-            return PREFERRED_IN_A_ROW
-        return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == tasks.PREFERRED_QUEUE else 1
 
     def took(self, queue: str) -> None:
         """A message was taken from this queue."""

@@ -7,14 +7,14 @@ carries the time at which it happened; they are sent together, every ``GATHER_SE
 
 from __future__ import annotations
 
-import os
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
+
+from kombu.utils.uuid import uuid
 
 from api_client.contract.frozen import frozen
 from api_client.contract.tasks import Link
@@ -24,15 +24,13 @@ GATHER_SECONDS = 0.25
 #: This many are kept while the broker is away; the oldest go first.
 _MOST = 20_000
 
-TaskEvent = tuple[str, dict[str, Any]]
-
 
 @frozen(slots=True, kw_only=True)
 class Task:
     """A Celery task as its message names it.
 
     Attributes:
-        name, task_id, kwargs: what is to be done. args_text, kwargs_text: the arguments as operators read them.
+        name, task_id, kwargs: the work to do. args_text, kwargs_text: the arguments as operators read them.
         root_id, parent_id: the first task of its chain, and the one before it; empty where there are none.
         chain: the signatures that follow in its message's chain, the next one last.
     """
@@ -47,6 +45,33 @@ class Task:
     chain: Sequence[Mapping[str, Any]] = field(default=())
 
 
+def task_of(headers: Mapping[str, Any], payload: Any) -> Task:
+    """Return the task that a message names.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: it is not the message of a task.
+    """
+    _, kwargs, embed = payload
+    return Task(
+        name=headers["task"],
+        task_id=headers["id"],
+        kwargs=dict(kwargs),
+        args_text=headers.get("argsrepr") or "()",
+        kwargs_text=headers.get("kwargsrepr") or repr(kwargs),
+        root_id=headers.get("root_id") or headers["id"],
+        parent_id=headers.get("parent_id") or "",
+        chain=embed.get("chain") or (),
+    )
+
+
+class TaskEvent(NamedTuple):
+    """An event of a task. ``task`` is given where the event begins one."""
+
+    kind: str
+    fields: dict[str, Any]
+    task: Task | None = None
+
+
 class TaskEvents:
     """Events that were not sent yet. ``on_first`` is called when there are some again; ``drain`` hands them over."""
 
@@ -56,14 +81,14 @@ class TaskEvents:
         self._since = 0.0
         self._lock = threading.Lock()
 
-    def send(self, kind: str, task_id: str, **fields: Any) -> None:
+    def send(self, kind: str, task_id: str, task: Task | None = None, **fields: Any) -> None:
         """Note that something happened to a task now."""
         fields["uuid"], fields["timestamp"] = task_id, time.time()
         with self._lock:
             first = not self._waiting
             if first:
                 self._since = time.monotonic()
-            self._waiting.append((kind, fields))
+            self._waiting.append(TaskEvent(kind, fields, task))
         if first:
             self._on_first()
 
@@ -81,52 +106,28 @@ class TaskEvents:
         return events
 
 
-def _new_id() -> str:
-    """An id as Celery's: it is not a secret, and costs no system call."""
-    number = f"{random.getrandbits(128):032x}"
-    return f"{number[:8]}-{number[8:12]}-4{number[13:16]}-a{number[17:20]}-{number[20:]}"
-
-
 class TaskStory:
     """One task's events, and those of the tasks that follow it in place."""
 
     def __init__(self, events: TaskEvents, task: Task) -> None:
         self._events = events
-        self._task = task
+        #: The task that is carried out.
+        self.task = task
         self._next_id = ""
-        self._began, self._began_at = time.monotonic(), time.time()
+        self._began = time.monotonic()
 
     @property
     def task_id(self) -> str:
         """The id of the task that is carried out."""
-        return self._task.task_id
-
-    @property
-    def task(self) -> Task:
-        """The task that is carried out."""
-        return self._task
-
-    def info(self) -> dict[str, Any]:
-        """The task as ``celery inspect active`` shows it."""
-        task = self._task
-        return {
-            "id": task.task_id,
-            "name": task.name,
-            "args": [],
-            "kwargs": dict(task.kwargs),
-            "type": task.name,
-            "time_start": self._began_at,
-            "acknowledged": True,
-            "delivery_info": {},
-            "worker_pid": os.getpid(),
-        }
+        return self.task.task_id
 
     def begin(self) -> None:
-        """The task was received, and is begun at once."""
-        task = self._task
+        """The task was received."""
+        task = self.task
         self._events.send(
             "task-received",
             task.task_id,
+            task,
             name=task.name,
             args=task.args_text,
             kwargs=task.kwargs_text,
@@ -136,38 +137,37 @@ class TaskStory:
             eta=None,
             expires=None,
         )
-        self._events.send("task-started", task.task_id)
-        self._began, self._began_at = time.monotonic(), time.time()
+        self._began = time.monotonic()
 
-    def state(self, state: str, words: str) -> None:
-        """Send the state of the task, and the words for it."""
-        self._events.send(f"task-{state}", self._task.task_id, result=words)
+    def start(self, words: str) -> None:
+        """The task has begun; the words say at what."""
+        self._events.send("task-started", self.task.task_id, result=words)
 
     def end(self, words: str, *, failed: bool = False) -> None:
         """The task has ended."""
         if failed:
-            self._events.failed(self._task.task_id, words)
+            self._events.failed(self.task.task_id, words)
             return
         runtime = time.monotonic() - self._began
-        self._events.send("task-succeeded", self._task.task_id, result=repr(words), runtime=runtime)
+        self._events.send("task-succeeded", self.task.task_id, result=repr(words), runtime=runtime)
 
     def fail(self, error: Exception) -> None:
         """The task broke off."""
-        self._events.failed(self._task.task_id, repr(error))
+        self._events.failed(self.task.task_id, repr(error))
 
     def following(self, link: Link | None) -> str:
         """The id of the task of the next link, should it be carried out in place: always the same one."""
-        named = self._task.chain[-1] if self._task.chain else {}
+        named = self.task.chain[-1] if self.task.chain else {}
         if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
             return str(own)
-        self._next_id = self._next_id or _new_id()
+        self._next_id = self._next_id or uuid()
         return self._next_id
 
     def follow(self, link: Link) -> None:
         """Go on as the task of the next link, which is carried out in place."""
-        before = self._task
+        before = self.task
         kwargs = {**before.kwargs, "attempt": link.attempt}
-        self._task = Task(
+        self.task = Task(
             name=link.task,
             task_id=self.following(link),
             kwargs=kwargs,

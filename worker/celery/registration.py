@@ -1,0 +1,52 @@
+"""The Celery tasks, as operators know them. Arguments are ids, never prompts: Flower shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery, Task
+from celery.worker import control
+
+from api_client.contract import tasks
+from worker.celery.request import LinkRequest
+
+
+class LinkTask(Task):  # type: ignore[type-arg]
+    """A link of a turn."""
+
+    Request = f"{LinkRequest.__module__}:{LinkRequest.__name__}"
+    send_events = False  # the engine sends them
+    ignore_result = True
+
+
+def register(app: Celery) -> None:
+    """Register the tasks, and the control commands that have another meaning here."""
+    for name, task in tasks.all_tasks().items():
+        app.task(name=name, base=LinkTask, shared=False)(_body(name, task.purpose))
+
+    def probe(*, queue: str, nonce: str) -> None:
+        """Prove that this worker takes messages."""
+
+    app.task(name=tasks.PROBE, send_events=False, ignore_result=True, shared=False)(probe)
+
+    cancel: Any = vars(control)["revoke"]
+
+    @control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
+    def revoke(state: Any, task_id: Any, terminate: bool = False, **options: Any) -> Any:
+        """Cancel the turns of these tasks, running or not: ``terminate`` makes no difference."""
+        return cancel(state, task_id, terminate=True, **options)
+
+    @control.control_command(name="time_limit")
+    def time_limit(_state: Any, **_: Any) -> Any:
+        """Refuse: Celery's time limits end no turn."""
+        return {"error": "a turn ends by its own `deadline_seconds` and its model's limits (docs/settings.md)"}
+
+
+def _body(name: str, purpose: str) -> Callable[..., None]:
+    def carry_out(*, turn_id: str, attempt: int, session_id: str) -> None:
+        raise NotImplementedError("the engine of `turns worker` carries this out")
+
+    carry_out.__name__ = name.replace(".", "_")
+    carry_out.__doc__ = purpose
+    return carry_out

@@ -1,1 +1,0 @@
-"""The Celery side of a worker: registered tasks, their messages, their events."""
