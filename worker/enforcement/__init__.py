@@ -1,7 +1,6 @@
 """Enforcement: an answer counts only if it is complete and every active validator accepts it (ADR-036, ADR-038).
 
-Pure code: no queue, no store, no clock. docs/enforcement.md lists every code, docs/validators.md explains custom
-validators.
+Pure code: no queue, no store, no clock. docs/enforcement.md lists every code.
 """
 
 from api_client.contract.issue import Severity as Severity

@@ -14,7 +14,6 @@ class Attempt:
     """One run of the agent and its validated answer.
 
     Attributes:
-        number: counted from 1.
         answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.
         complete: False if the agent did not finish (ADR-036); then nothing was validated.
         changes: descriptions of repairs made before validation (``fixed_issues``).
@@ -37,15 +36,15 @@ class Attempt:
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:
-        """Return the issues that block acceptance."""
+        """Return the issues that keep the answer from being accepted."""
         return tuple([issue for issue in self.issues if issue.is_error])
 
 
 def best(history: Sequence[Attempt]) -> Attempt | None:
     """Return the best complete attempt, or None.
 
-    Best has the fewest errors that need a whole new answer, then the fewest wrong parts, then the least lost text (in
-    tenths of the longest answer), then the highest number.
+    Best has the fewest errors that need a whole new answer, then the fewest wrong parts, then the least lost text, then
+    the highest number.
     """
     complete = [attempt for attempt in history if attempt.complete]
     if len(complete) <= 1:

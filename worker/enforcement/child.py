@@ -21,14 +21,14 @@ from worker.enforcement.validators.services import JudgingMeter, spend
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-#: Time limit of a validator for one answer, in seconds, and its memory limit, in MiB.
+#: Limits of a validator's call: seconds, and MiB of memory.
 SECONDS, MEMORY_MB = 10.0, 1024
 #: Most characters of all texts for which bounded validators run in this process.
 MOST_CHARACTERS = 64 * 1024
 
 
 def in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
-    """Return True if a validator may check these texts in this process instead of the child."""
+    """Return True if a validator may check these texts in this process instead of a child process."""
     if _stays(validator):
         return True
     return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
@@ -42,10 +42,10 @@ def _stays(validator: ResponseValidator) -> bool:
 def isolated(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
-    """Yield the validators. Their calls run in a child process where necessary, until the block ends.
+    """Yield the validators, wrapped so that risky calls run in a child process. The child ends with the block.
 
-    The child handles long texts and validators without a known bound. ``seconds`` and ``memory_mb`` (MiB) limit each
-    call; 0 seconds disables the child.
+    Risky are long texts and validators without a known bound. ``seconds`` and ``memory_mb`` limit each call; 0 seconds
+    disables the child.
     """
     seconds = SECONDS if seconds is None else seconds
     apart = [each for each in validators if seconds and not _stays(each)]
@@ -58,7 +58,7 @@ def isolated(
 
 
 class _StandIn(ResponseValidator):
-    """Proxy that sends a validator's calls to the child process where necessary."""
+    """Proxy that sends a validator's risky calls to the child process."""
 
     def __init__(self, validator: ResponseValidator, child: Child, place: int) -> None:
         self._validator, self._child, self._place = validator, child, place
@@ -89,14 +89,14 @@ class _StandIn(ResponseValidator):
         return self._child.call(self._place, method, (response, dict(context)))
 
 
-#: A validator is disabled after this many timeouts: each one costs its whole time limit.
+#: A validator is disabled after this many timeouts.
 MOST_OVERRUNS = 3
-#: The kernel ends an orphaned child this many seconds after the time limit.
+#: Seconds after the time limit at which the kernel ends an orphaned child.
 _GRACE = 5.0
 
 
 class NotJudged(Exception):
-    """Error of a validator that raised, timed out or killed its process; the message says which."""
+    """A validator raised an exception, timed out or killed its process. The message has the cause."""
 
 
 class Child:
@@ -111,10 +111,9 @@ class Child:
         self._lock = threading.Lock()
 
     def call(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of the validator at this place in the child, and return the result.
+        """Call a method of the validator with this index in the child process, and return the result.
 
-        Raises:
-            NotJudged: the method raised, timed out or killed the child.
+        Raises ``NotJudged`` if the method raised, timed out or killed the child.
         """
         seconds = self._seconds + self._validators[place].patience
         with self._lock:
@@ -145,7 +144,7 @@ class Child:
             self._end()
 
     def _asked(self, call: tuple[Any, ...]) -> Connection:
-        """Send a call to the child, or fork a child that inherits the call: if none runs, or pickling fails."""
+        """Send a call to the child. Fork a child that inherits the call if none runs or pickling fails."""
         if self._pipe is None:
             return self._start(call)
         try:
@@ -157,7 +156,7 @@ class Child:
         return self._pipe
 
     def _start(self, call: tuple[Any, ...]) -> Connection:
-        from multiprocessing import Pipe  # most processes never need it
+        from multiprocessing import Pipe
 
         ours, theirs = Pipe()
         with warnings.catch_warnings():

@@ -1,7 +1,7 @@
 """The content guard: choose the answer that counts after a retry, and report lost content.
 
-If the retry asked for parts, the reply changes only those parts. If it asked for a whole answer, the reply may replace
-the previous answer, but never without its ADR or a good section (CONTENT_LOST).
+If the retry asked for parts, the reply changes only those parts. If it asked for a whole answer, the reply replaces the
+previous answer, but never without its ADR or a good section (CONTENT_LOST).
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ from worker.enforcement.replies.frames import value_of
 from worker.enforcement.replies.offer import Offer, own_parts, read_reply
 from worker.enforcement.validators.codes import issue
 
-#: Validator name in the guard's issues.
 GUARD = "content_guard"
 LOST = "CONTENT_LOST"
-#: Code for a validator that failed. The agent cannot repair that, so no retry asks for it.
+#: Code for a validator that failed, which no retry can repair.
 NOT_JUDGED = "VALIDATOR_ERROR"
 
 #: A reply below this share of the previous answer is a fragment, if that answer has at least this length.
 _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
-#: A section was merged, not lost, if more than this share of its lines appears elsewhere in the new answer.
+#: Least share of a section's lines elsewhere in the answer: then the section was merged, not lost.
 _MERGED_SHARE = 0.5
 _LONG_LINE = 20
 #: With more wrong parts than this, a retry asks for a whole new answer.
@@ -53,12 +52,9 @@ MOST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The content that a retry asks the agent for.
+    """The content that a retry asks the agent for: parts, or a whole new answer.
 
-    Attributes:
-        parts: names of parts of the answer (``documents.part``).
-        whole: ask for a whole new answer.
-        shortens: the rule of an error wants less text.
+    ``shortens``: the rule of an error wants less text.
     """
 
     parts: tuple[str, ...] = ()
@@ -67,7 +63,7 @@ class Request:
 
 
 def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
-    """Derive what a retry must ask for from the errors of an answer. Errors in files are ignored."""
+    """Derive from an answer's errors what a retry must ask for. Errors in files are ignored."""
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
@@ -87,10 +83,10 @@ def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class TakenAnswer:
-    """The answer that counts after a reply.
+    """The answer that results from a reply, and the pieces of the reply in it.
 
     Attributes:
-        put: pieces of the reply that are new in the answer, by part name; empty if the reply is the answer.
+        put: new pieces of the answer, by part name; empty if the reply is the answer.
     """
 
     answer: str
@@ -108,7 +104,7 @@ class _Splice:
 
 
 def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
-    """Return the answer that counts after the agent's new raw text.
+    """Combine the agent's new text with the best earlier answer, and return the resulting answer.
 
     ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
     """
@@ -155,8 +151,8 @@ def lost(
 ) -> list[ValidationIssue]:
     """Return a CONTENT_LOST issue for each ADR and each good section of an answer that the new answer lacks.
 
-    A section is good if it has content and no error named it; a required section with content is always good. Content
-    found in one of ``files`` is not lost. ``adrs_only`` ignores sections.
+    A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
+    ``adrs_only`` ignores sections.
     """
     adrs = parse(answer).adrs
     if after == answer or not adrs:
@@ -181,7 +177,7 @@ def still_lost(
 ) -> list[ValidationIssue]:
     """Return the CONTENT_LOST issues of an attempt that a later answer does not resolve either.
 
-    ``missing`` are the attempt's issues, ``earlier`` the attempts before it.
+    ``earlier`` are the attempts before that attempt.
     """
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
@@ -209,7 +205,7 @@ def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[s
 
 
 def holds(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
-    """Return True if a change by code keeps every ADR and every good section that the errors do not name."""
+    """Return True if an edit by code loses no ADR and no section except those that the errors name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
     if len(parse(after).adrs) < len(parse(before).adrs):
         return False

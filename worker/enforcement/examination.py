@@ -35,7 +35,7 @@ def examine(
     return list(found.values())
 
 
-#: Types of most context values; testing for them first is faster than testing for ``Mapping``.
+#: Most context values have these types, which are faster to test than ``Mapping``.
 _NO_MAPPINGS = frozenset({str, type(None)})
 
 
@@ -65,5 +65,5 @@ def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
 
 
 def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """Return one error per file of the answer that was refused. ``files`` maps each path to the reason."""
+    """Return one error per refused file of an answer. ``files`` maps each path to the reason."""
     return tuple(issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

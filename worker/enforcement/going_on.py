@@ -27,7 +27,7 @@ _MOST_MARKS, _PRELUDE, _PRELUDE_LINE, _SHORT_LINE, _SURELY = 50, 4, 200, 60, 16
 _MOST_STALLS = 2
 #: Least share of the old length that a restarted answer must have, and of each section and of the words.
 _WHOLE, _SHARE = 0.9, 0.7
-#: Restarted answers: words compared, how many of them at the very start, and least similarity.
+#: Restarted answers: words compared, words at the very start, least similarity.
 _WORDS, _FIRST, _ALIKE = 40, 5, 0.7
 
 _WORD = re.compile(r"\w+")
@@ -67,7 +67,7 @@ def unfinished(history: Sequence[Attempt]) -> str:
 
 
 def known(text: str) -> str:
-    """Cut trailing lines without words from a truncated text: a mark such as ``#`` may be half of one."""
+    """Cut trailing lines without words from a truncated text, since a mark such as ``#`` may be incomplete."""
     for _ in range(_MOST_MARKS):
         start = text.rstrip().rfind("\n") + 1
         if _letters(text[start:]) >= 3:
@@ -153,7 +153,7 @@ def _joined(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
 
 
 def _is_mark(before: str, text: str) -> bool:
-    """Return True if the joined text starts with a complete mark: ``#`` and `` Title``, but not ``-`` and ``-``."""
+    """Return True if the joined text starts with a whole Markdown mark, such as ``# Title`` but not ``--``."""
     line = text.lstrip("\n").partition("\n")[0].strip()
     if line.startswith("# "):
         return not any(True for _ in _headings(before))  # an answer has one title, and it comes first
@@ -175,7 +175,7 @@ def _is_said(rest: str, so_far: str) -> bool:
 
 
 def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
-    """Yield where the continuation may start in a reply, and how many letters must be repeated there."""
+    """Yield where the continuation may start in a reply, and how many letters must repeat earlier text there."""
     at, least = 0, 0
     lines = reply.split("\n", 3 * _PRELUDE)
     for number, line in enumerate(lines[: 2 * _PRELUDE]):
@@ -252,7 +252,7 @@ def _behind(so_far: str, rest: str) -> ContinuedText:
 
 
 def _begun_again(so_far: str, piece: str) -> int | None:
-    """Return how much of the text stays if the agent started over: 0, or up to a section. Else None."""
+    """Return how much of the text to keep if the agent started over: 0, or up to a section. Else None."""
     line = piece.partition("\n")[0].strip()
     if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
         return 0
@@ -297,7 +297,7 @@ def _plain(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
     so_far, rest = _in_row(so_far, rest)
     tail, head = so_far[-1:], rest[:1]
     if not _MARKER.sub("", rest).strip() and (_in_fence(so_far) or not so_far.rstrip().endswith(_SENTENCE_END)):
-        return None  # the agent believes it is done, but its text ends in mid-sentence
+        return None
     if tail.isspace() or head.isspace() or _in_fence(so_far):
         return ContinuedText(so_far + rest, len(so_far))
     half = known(so_far) != so_far or so_far.rfind("<!--") > so_far.rfind("-->")

@@ -39,7 +39,7 @@ def judge(
     fresh: bool = False,
     assembled: str | None = None,
 ) -> Attempt:
-    """Turn the agent's new raw text into a validated attempt, ready for ``decide``.
+    """Validate the agent's new raw text, and return the resulting attempt.
 
     Without a policy, nothing is repaired before validation. An incomplete text is not validated. ``fresh``: a person or
     another model asked again. ``assembled``: the answer, if the text was assembled before.

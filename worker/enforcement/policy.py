@@ -17,11 +17,9 @@ from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
 #: The model refused to answer. It is asked once more; no fallback replaces its answer.
 REFUSED = "MODEL_REFUSED"
-#: No policy turns these errors into warnings.
 _ALWAYS_ERRORS = frozenset({LOST, REFUSED})
 #: An answer is hopeless if the same errors were found this often in a row.
 SAME_ERRORS = 3
-#: Each of these actions ends the turn.
 _GIVING_UP = frozenset({Action.ESCALATE, Action.FAIL})
 
 
@@ -32,7 +30,7 @@ def _actions(names: tuple[str, ...]) -> tuple[Action, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The order of reactions to errors, and their limits.
+    """The order of reactions to validation errors, and their limits.
 
     Attributes:
         max_attempts: most runs of the agent; ADR-038's max_retries plus one.

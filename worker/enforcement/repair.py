@@ -28,7 +28,6 @@ class RepairResult:
 
     Attributes:
         changes: descriptions of the changes, for the user.
-        step: the answer's step; ``unknown`` if nothing shows it.
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
         files: repaired files only, name to new text.
         context: values that a later validation needs.
@@ -55,8 +54,8 @@ def repair_answer(
 ) -> RepairResult:
     """Apply the validators' fallbacks until nothing changes, and validate the answer again.
 
-    A fallback counts only if it removes an error, adds none, and loses no content that its validator's errors do not
-    name. A fallback that raises is skipped.
+    A fallback counts only if it removes an error, adds none, and loses no content without errors. A fallback that
+    raises is skipped.
     """
     work = _Work(answer, validators, dict(context or {}))
     ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))

@@ -47,7 +47,6 @@ class EnforcementResult:
     Attributes:
         success: every active validator accepted the answer, as written or after a fallback.
         response: the answer; without success the best one, repaired as far as possible.
-        attempts: how often the agent ran.
         issues: the remaining warnings; without success errors too.
         changes: descriptions of the repairs, for the user.
         step_source: ``marker``, ``inferred`` or ``unknown``.
@@ -90,10 +89,9 @@ class ResponseEnforcer:
             max_retries: most retries; the agent runs once more than that.
             validators: copied into a new list.
             policy: reactions to errors; its ``max_attempts`` replaces ``max_retries``.
-            locale: language of feedback and issues, ``de`` or ``en``; by default that of the policy and of each
-                validator.
-            validation_seconds: time limit of a validator for one answer; 0 for none. Unbounded validators and long
-                texts (above 64 kB) run in a child process.
+            locale: language of feedback and issues, ``de`` or ``en``.
+            validation_seconds: time limit of a validator for one answer; 0 for none. Unbounded validators and texts
+                above 64 kB run in a child process.
 
         Raises:
             ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
@@ -142,7 +140,7 @@ class ResponseEnforcer:
         Args:
             session_id: the agent's session; retries continue it.
             prompt: the user's message.
-            validator_names: the active validators among those of this enforcer; None for all.
+            validator_names: the active validators; None for all.
             context: for the validators only (``files``, ...).
             **runner_kwargs: passed to the runner.
 

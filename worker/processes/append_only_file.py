@@ -35,12 +35,12 @@ _REFUSED, _REWRITES = re.compile(rb"errorstat_MISCONF:count=\d+"), re.compile(rb
 
 
 def files_in(directory: Path) -> list[Path]:
-    """Return the files that commands are appended to."""
+    """Return the append-only files below the directory."""
     return sorted(directory.glob("appendonlydir/*.incr.aof"))
 
 
 def without_holes(content: bytes) -> bytes:
-    """Cut out zeros exactly between two commands.
+    """Remove runs of zero bytes between two commands of an append-only file.
 
     The search ends at anything else: the server refuses a file with other damage.
     """

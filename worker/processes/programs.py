@@ -51,7 +51,7 @@ def marks_dir() -> Path:
 
 
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
-    """Return our environment with exactly these settings, for a process to start."""
+    """Return our environment variables with exactly these settings, for a new process."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.environ() | more

@@ -17,7 +17,7 @@ CallKind = Literal["write", "run", "read", "other"]
 #: ``changed``: in this turn. ``there``: unchanged. ``missing``: looked for in vain.
 OnDisk = Literal["changed", "there", "missing"]
 
-#: Newest calls kept per run, characters kept of a command or path, and characters read from an output's end.
+#: Limits: calls kept per run, characters of a command or path, characters read from an output's end.
 MOST_CALLS, MOST_CHARS, MOST_OUTPUT = 400, 1_000, 20_000
 
 
@@ -55,7 +55,7 @@ class ToolCall:
 class Journal:
     """Tool calls of one run, or of all runs of a turn, oldest first.
 
-    ``files`` has paths relative to the agent's folder, or as the answer names them. ``whole``: no call was dropped.
+    ``files`` has paths relative to the agent's folder. ``whole``: no call was dropped.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -150,7 +150,7 @@ class JournalWriter:
 
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
 _SEGMENT = re.compile(r"&&|\|\|?|[;\n]")
-#: Programs that inspect, move or install. A test's name among their arguments runs no test.
+#: Programs that run no test, even with a test's name among their arguments.
 _LOOKS = frozenset({
     "awk", "cat", "cd", "chmod", "cp", "curl", "diff", "du", "echo", "export", "file", "find",
     "git", "grep", "head", "less", "ls", "mkdir", "mv", "nl", "printf", "pwd", "rg", "rm",
@@ -176,7 +176,7 @@ def runs_tests(command: str) -> bool:
     return False
 
 
-#: Summaries of test runners. The numbers of several summaries, such as one per package, are added up.
+#: Summaries of test runners; several summaries are added up.
 _SUMMARIES: Sequence[re.Pattern[str]] = [
     re.compile(pattern, re.MULTILINE)
     for pattern in (

@@ -1,7 +1,7 @@
 """Statements of an answer about the agent's work: files, tests and commands. German and English.
 
 Only statements about finished work count ("I created", "all tests pass"), no plans, conditions, denials or quotes:
-rejecting one true statement costs more trust than passing ten untrue ones.
+rejecting one true statement costs more than passing ten untrue ones.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import Outline, lines_of
 from worker.enforcement.documents.step import strip_marker
 
-#: ``file``: a file was created or changed. ``files``: a number of files were. ``tests``: tests ran or pass.
-#: ``command``: a command ran or succeeded.
 Subject = Literal["file", "tests", "command", "files"]
 
-#: Most statements read from an answer, and most characters of a paragraph.
 MOST_CLAIMS, MOST_CHARS = 200, 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkClaim:
-    """One statement of an answer about the agent's work.
+    """A statement in an answer about work that the agent did.
 
     Attributes:
         said: its words.
@@ -89,7 +86,6 @@ _DENIED = re.compile(
     r"|some|most|almost|nearly|except|einige|manche|fast|beinahe|außer|die meisten)(?!\w)|n['’]t\b",
     re.IGNORECASE,
 )
-#: A heading or a list's introduction that announces future work.
 _AHEAD = re.compile(_W.ahead, re.IGNORECASE)
 
 _NUMBERS = {
@@ -219,7 +215,7 @@ _HINT = re.compile(
 
 
 def claims_in(answer: str) -> list[WorkClaim]:
-    """Return the statements of an answer in order, ``MOST_CLAIMS`` at most. Takes linear time."""
+    """Find the statements about the agent's work in an answer, at most ``MOST_CLAIMS``. Takes linear time."""
     found: list[WorkClaim] = []
     for text, first in _paragraphs(parse(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
@@ -229,12 +225,12 @@ def claims_in(answer: str) -> list[WorkClaim]:
 
 
 def paths_claimed(answer: str) -> list[str]:
-    """Return the paths of files that an answer states to have created or changed."""
+    """Return the paths of files that an answer claims to have created or changed."""
     return list(dict.fromkeys(claim.what for claim in claims_in(answer) if claim.subject == "file"))
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
-    """Yield paragraphs that may make statements: no quotes, no code, nothing about future work."""
+    """Yield the paragraphs that may describe finished work: no quotes, no code, no plans."""
     hidden, ends = lines_of(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):

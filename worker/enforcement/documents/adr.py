@@ -14,7 +14,6 @@ from worker.enforcement.documents.content import content
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
 from worker.enforcement.documents.outline import BOM, CodeFence, Heading, Outline, outline, undented
 
-#: A text with more ADRs is rejected, not validated in part.
 MAX_ADRS = 20
 
 _NAME_CHARS = 60
@@ -57,8 +56,7 @@ class Adr:
     Attributes:
         header: the lines between the ``---`` lines; None without a header.
         root: the header's YAML; None if empty, missing or broken.
-        error: why the header is broken.
-        offset: position of the text in the answer; -1 if the text is indented there and cannot be edited.
+        offset: position of the text in the answer; -1 if the text is indented and cannot be edited.
         closed: False if the header has no second ``---``.
         fenced: the text is the inside of a ```markdown fence.
     """
@@ -126,8 +124,7 @@ class Adr:
 def header_end(lines: Sequence[str], number: int) -> int:
     """Return the line after the ADR header that opens at line ``number``; 0 if the ``---`` is only a rule.
 
-    A header names ``adr_id``, or is YAML data right before a ``# ADR-`` heading. Without a second ``---``, the header
-    ends before the first line that is blank or not YAML.
+    Without a second ``---``, the header ends before the first line that is blank or not YAML.
     """
     close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
     body = lines[number + 1 : close or len(lines)]
@@ -175,10 +172,7 @@ def _is_data(text: str) -> bool:
 
 
 def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
-    """Return the ADRs of a text in order, both in the text and in ```markdown fences outside other ADRs.
-
-    ``out`` was made with ``header_end``; ``starts`` has the position of each line.
-    """
+    """Return the ADRs of a text in order, both in the text and in ```markdown fences outside other ADRs."""
     found = list(_plain_adrs(out))
     first = found[0].start if found else len(out.lines)  # an ADR extends to the next ADR or to the end
     for fence in out.fences:

@@ -17,7 +17,7 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield number (from 0) and visible text of each line in a range that shows something. Fenced code is unchanged."""
+    """Yield number (from 0) and text of each visible line in a range. Fenced code is unchanged."""
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
     first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
@@ -42,14 +42,11 @@ def is_filled(out: Outline, start: int, end: int) -> bool:
 
 
 class _Comments:
-    """Takes comments out of lines, one line after the other."""
-
     def __init__(self, lines: list[str], end: int) -> None:
         self.open = False
         self._lines, self._end, self._last = lines, end, -1
 
     def take(self, number: int, line: str) -> str:
-        """Remove comments from a line, given the lines before."""
         if self.open:
             _, close, line = line.partition("-->")
             if not close:

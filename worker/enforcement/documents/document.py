@@ -26,10 +26,7 @@ def surely_outside(text: str, found: Sequence[Marker]) -> bool:
 
 
 def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
-    """Return the markers outside code blocks, code spans, quotes and YAML headers.
-
-    ``starts`` has the position of each line.
-    """
+    """Return the markers outside code blocks, code spans, quotes and YAML headers."""
     hidden = lines_of(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
     visible = [(m, line) for m, line in zip(found, lines, strict=True) if line not in hidden]
@@ -87,7 +84,7 @@ class Document:
 
     @cached_property
     def out(self) -> Outline:
-        """Return the Markdown outline, without ADR headers."""
+        """Return the Markdown outline of the text, without ADR headers."""
         return outline(self.text, header_end)
 
     @cached_property
@@ -129,7 +126,7 @@ class Document:
 
 @lru_cache(maxsize=8)
 def parse(text: str) -> Document:
-    """Return the document of a text. Caches the latest documents, because several validators share an answer."""
+    """Parse a text. The latest documents are cached, because several validators read the same answer."""
     return Document(text)
 
 

@@ -83,9 +83,8 @@ class Node:
 def read_header(text: str) -> Node | None:
     """Parse a header's YAML, the text between its ``---`` lines. Return None if it is blank.
 
-    Raises:
-        HeaderTooComplex: the YAML exceeds the limits of this module.
-        HeaderError: the text is not YAML, or has several documents or custom tags.
+    Raises ``HeaderTooComplex`` beyond the limits of this module, and ``HeaderError`` for anything but a plain YAML
+    document.
     """
     if len(text) > MAX_CHARS:
         raise HeaderTooComplex(f"> {MAX_CHARS} characters")

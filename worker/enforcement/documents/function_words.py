@@ -10,7 +10,7 @@ from pathlib import Path
 
 from worker.enforcement.documents.document import parse
 
-#: The most frequent function words of each language, none shared by two.
+#: The most frequent words of each language, none shared by two.
 FUNCTION_WORDS: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8")).items()

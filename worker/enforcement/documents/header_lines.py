@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
 from worker.enforcement.documents.part import FILES
 
-#: The order in which missing keys are inserted; other keys go to the end.
 FIELDS = ("adr_id", "title", "status")
 LISTS = frozenset(("create", "modify", "docs", "delete"))
 
@@ -33,7 +32,7 @@ class HeaderEntry:
 
 
 def blocks(yaml_text: str) -> dict[str, HeaderEntry]:
-    """Return the top-level entries of a header by key, also of a broken header. The last duplicate counts."""
+    """Return the top-level entries of a YAML header by key, even of a broken header. The last duplicate counts."""
     lines = yaml_text.split("\n")
     starts = [(found[1], n) for n, line in enumerate(lines) if (found := _KEY.match(line))]
     ends = [*[n for _, n in starts[1:]], len(lines)][: len(starts)]
@@ -68,9 +67,9 @@ def key_lines(yaml_text: str, key: str) -> str:
 
 
 def with_key(yaml_text: str, key: str, lines: str) -> str | None:
-    """Return the header with new lines for a key, which replace the old ones or follow the fields before it.
+    """Replace a key's lines in a header, or insert the lines after the preceding fields.
 
-    Return None if another value would change, or if the header cannot be edited by lines.
+    Return None if the header cannot be edited by lines, or another value would change.
     """
     before, here = mapping(yaml_text), blocks(yaml_text)
     if before is None or not by_lines(yaml_text):
@@ -87,7 +86,7 @@ def with_key(yaml_text: str, key: str, lines: str) -> str | None:
 
 
 def keeping(new: str, old: str) -> str | None:
-    """Add the keys of the old header that the new header lacks.
+    """Add to a new header the keys that only the old header has.
 
     Return None if the new header lacks ``files`` and the old lines are not YAML.
     """
@@ -106,7 +105,7 @@ def keeping(new: str, old: str) -> str | None:
 
 
 def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
-    """Add to new ``files`` lines the old lists that they lack; return None if an old path would be lost.
+    """Add to new ``files`` lines the lists that only the old lines have. Return None if an old path would be lost.
 
     Old lines that an issue named (``named``, from 0) may disappear.
     """

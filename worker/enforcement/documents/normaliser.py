@@ -47,7 +47,7 @@ def describe_edit(name: str, locale: str) -> str:
 
 
 def normalise(text: str) -> NormalisedText:
-    """Apply every edit that fits the text."""
+    """Apply every edit that fits the text, and return the text with the names of these edits."""
     done: list[str] = []
     for name, edit in _EDITS.items():
         after = edit(text)

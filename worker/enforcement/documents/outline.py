@@ -1,6 +1,6 @@
 """Outline of a Markdown text: ranges of lines from markdown-it-py's block tokens.
 
-Two additions to CommonMark: an ADR's YAML header is not Markdown, and fences nest inside a fence that holds an ADR.
+Unlike CommonMark, it leaves out an ADR's YAML header, and nests fences in a fence that holds an ADR.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from markdown_it.rules_block import (
 )
 from markdown_it.token import Token
 
-#: Info strings of fences that hold a document, not code.
 DOCUMENT_INFO = frozenset({"markdown", "md"})
-#: A byte order mark, which some editors write at the start of a text.
+#: A byte order mark at the start of a text.
 BOM = "\ufeff"
 #: Deeper containers are text; otherwise markdown-it would drop the rest of the answer.
 MAX_NESTING = 20
@@ -82,10 +81,7 @@ class CodeFence:
 class Block(NamedTuple):
     """A closed fence that names its language, prepared for parsers.
 
-    Attributes:
-        text: with a line end.
-        line: of the opening fence in the answer, from 1.
-        number: among the closed blocks of its language, from 1.
+    ``line`` is the opening fence's, and ``number`` counts blocks of the language, both from 1.
     """
 
     language: str
@@ -102,9 +98,7 @@ class Outline:
     headings: list[Heading] = field(default_factory=list)
     fences: list[CodeFence] = field(default_factory=list)
     indented: list[Span] = field(default_factory=list)
-    #: Outermost quotes.
     quotes: list[Span] = field(default_factory=list)
-    #: Paragraphs, and the text of underlined headings.
     paragraphs: list[Span] = field(default_factory=list)
     html: list[Span] = field(default_factory=list)
     #: Accepted headers, including their ``---`` lines.
@@ -125,7 +119,7 @@ class Outline:
         return "\n".join(undented(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
 
     def without(self, *hidden: Iterable[Span]) -> str:
-        """Return the text without these lines."""
+        """Return the text without the lines in these spans."""
         gone = lines_of(*hidden)
         return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
 
@@ -169,10 +163,7 @@ def within(line: int, spans: Sequence[Span]) -> Span | None:
 
 
 def outline(text: str, header: HeaderEnd | None = None) -> Outline:
-    """Parse the outline of a Markdown text with LF or CRLF line ends.
-
-    ``header`` recognises front matter, which is YAML and not Markdown.
-    """
+    """Parse the outline of a Markdown text. ``header`` recognises front matter."""
     out = Outline(text.split("\n"))
     reading = _Reading(out.lines, header)
     tokens: list[Token] = []
@@ -219,8 +210,8 @@ class _Reading:
         self.lines, self.documents = lines, header is not None
         starts = (n for n, line in enumerate(self._plain()) if line[:3] == "---" and line.rstrip() == "---")
         self.headers = {number: end for number in starts if header and (end := header(lines, number))}
-        self.balanced = True  # no document fence without an end was found
-        self.alone = True  # no document fence came before
+        self.balanced = True
+        self.alone = True
 
     def source(self) -> Iterator[str]:
         return (_MASK if number in self.headers else line for number, line in enumerate(self._plain()))
@@ -323,13 +314,11 @@ _MARKDOWN = _markdown()
 
 
 def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
-    """Return the line after the fence that closes a document's fence, with nested fences counted.
+    """Return the line after the closing fence of a document in a fence, with nested fences counted.
 
-    Agents wrap whole documents in three backticks although these have code blocks, so CommonMark would end the document
-    at the first inner fence. If the fences up to the last one pair up, the last one closes the document; else a fence
-    with words opens and a bare one closes.
-
-    ``alone``: no document came before. Return 0 if the content is not a document, and -1 if no end is found.
+    Agents wrap whole documents in three backticks although these have code blocks; CommonMark would end the document at
+    the first inner fence. If all fences pair up, the last one closes the document; else a fence with words opens and a
+    bare one closes. Return 0 if the content is not a document, and -1 if no end is found.
     """
     first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
     if first.rstrip() != "---" and not first.startswith("# ADR-"):

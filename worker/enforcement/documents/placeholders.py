@@ -28,10 +28,9 @@ _FIELD = re.compile(
     r"\[(?![ xX]\])[^\[\]]{1,200}\](?![(\[:])|<[^\W\d_][^<>=/]{0,120}\s[^<>=/]{1,120}>"
     r"|\$\{[^{}]{1,200}\}|\{\{[^{}]{1,200}\}\}"
 )
-#: Marks around words: bullets, numbers, check boxes, quotes, brackets, bold, full stops.
 _LEAD = re.compile(r"(?:[-+*>#|\s]|\d{1,3}[.)](?=\s)|\[[ xX]?\](?=\s))+")
 _AROUND = " \t\r\xa0()[]{}<>*_`~.,:;!?\u2026|-–—\"'„“”»«"
-#: Longest placeholder, and longest text that starts like a placeholder, in characters.
+#: Longest placeholder, and longest text with a placeholder's beginning, in characters.
 _MOST, _MOST_NOTE = 300, 80
 
 

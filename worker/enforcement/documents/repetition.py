@@ -10,7 +10,7 @@ from worker.enforcement.documents.outline import lines_of
 
 #: Words compared at a time. In scripts without spaces, letters count as words.
 _WINDOW = 8
-#: Shortest text that is measured, in words; ordinary texts repeat at most this share, in per cent.
+#: Shortest text measured, in words, and the share that ordinary texts repeat at most, in per cent.
 MIN_WORDS, MOST_PERCENT = 100, 60
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
@@ -19,10 +19,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 class Repetition:
     """How much a text repeats itself.
 
-    Attributes:
-        share: the share of its words, from 0 to 1, that repeat earlier ones.
-        words: the number of its words.
-        line: where the longest repetition begins, from 1; 0 without one.
+    ``share`` is the repeated share of ``words``, from 0 to 1; ``line`` is where the longest repetition begins.
     """
 
     share: float

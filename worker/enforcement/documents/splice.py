@@ -31,10 +31,7 @@ _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section, a field of an ADR's header, a fenced block, or a range of lines (from 1).
-
-    ``ValidationIssue.part`` takes a part or its name, ``str(part)``.
-    """
+    """A section, a field of an ADR's header, a fenced block, or a range of lines (from 1)."""
 
     name: str
 
@@ -52,8 +49,7 @@ class Part:
     def fence(cls, language: str, number: int = 1) -> Part:
         """Name the inside of the ``number``-th closed fenced block of a language; an empty language means any.
 
-        Raises:
-            ValueError: ``number`` is below 1.
+        Raises ``ValueError`` for a number below 1.
         """
         if number < 1:
             raise ValueError(f"number must be 1 or more, not {number}")
@@ -61,11 +57,7 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Name lines of the answer. Without ``last``, name one line.
-
-        Raises:
-            ValueError: the range begins before line 1 or ends before it begins.
-        """
+        """Name lines of the answer; a single line without ``last``. Raises ``ValueError`` for an invalid range."""
         last = first if last is None else last
         if not 1 <= first <= last:
             raise ValueError(f"lines {first}-{last} run backwards, or begin before line 1")
@@ -98,8 +90,8 @@ class Part:
     def put(self, answer: str, text: str) -> str:
         """Return the answer with this part replaced by a text.
 
-        A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if there is no
-        place for the part, or if the text would change its surroundings.
+        A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if the part has no
+        place, or if its surroundings would change.
         """
         title, name = section_title(self.name), header_key(self.name)
         if only_adr(answer) is not None and (title or name):
@@ -143,7 +135,7 @@ class Part:
 
 
 def is_own(part: str, answer: str) -> bool:
-    """Return True if code can put a part into an answer without an ADR, or a block or lines into any answer."""
+    """Return True if code can replace a part directly: a fenced block, lines, or a section outside ADRs."""
     if section_title(part):
         return not parse(answer).adrs
     if fence := fence_of(part):
@@ -217,10 +209,7 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
 
 
 def put_section(answer: str, title: str, body: str) -> str:
-    """Replace or insert a section of the answer's ADR; ``body`` has no heading.
-
-    A body under an empty heading is filled, an existing text replaced, a missing section inserted where ADRs have it.
-    """
+    """Replace or insert a section of the answer's ADR; ``body`` has no heading."""
     adr = only_adr(answer)
     if adr is None:
         return answer
@@ -296,7 +285,7 @@ def closed_fences(answer: str, language: str) -> list[CodeFence]:
 
 
 def _outside(answer: str) -> list[tuple[str, bool]]:
-    """Return info string and state of each fence, to detect a text that ends its own block early."""
+    """Return info string and state of each fenced block."""
     return [(fence.info, fence.closed) for fence in parse(answer).out.fences]
 
 

@@ -12,14 +12,13 @@ from typing import Any, Literal
 from api_client.contract.marker import UNKNOWN, Marker, Span, answer_text, spans_of
 from worker.enforcement.documents.document import parse
 
-#: ``marker``: written by the agent; ``inferred``: by the fallback; ``unknown``: nothing shows it.
 StepSource = Literal["marker", "inferred", "unknown"]
 
 _CODE_AND_LINKS = re.compile(r"`[^`\n]*`|<[^<>\n]*>|https?://[^\s)>\]]+|www\.[^\s)>\]]+")
 _QUESTION = re.compile(r"\w[\"'»«“”’*_)\]]{0,4}\?[\"'»«“”’*_)\]]{0,4}(?=\s|$)")
 _CONSTRAINTS = re.compile(r"\b(?:constraints?|rahmenbedingung(?:en)?|randbedingung(?:en)?)\b", re.IGNORECASE)
 _FINAL_STATUS = frozenset({"accepted", "approved", "implemented", "final", "akzeptiert", "angenommen", "umgesetzt"})
-#: Length of the end that is searched for a question, and of the start that is searched for words, in characters.
+#: Characters searched for a question at the end, and for words at the start.
 _TAIL, _HEAD = 300, 20_000
 
 
@@ -34,13 +33,13 @@ extract_step_from_response = extract_step
 
 
 def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
-    """Return the step of an answer and its source: ``("unknown", "unknown")`` if the agent named none."""
+    """Return an answer's step and the source of the step, ``("unknown", "unknown")`` if the agent named none."""
     step = extract_step(text)
     return (step, "marker") if step else (UNKNOWN, "unknown")
 
 
 def marker_spans(text: str) -> tuple[Span, ...]:
-    """Return the character ranges of the markers that count."""
+    """Return the character ranges of the step markers outside code and quotes."""
     return spans_of(text, parse(text).markers)
 
 
@@ -52,8 +51,8 @@ def strip_marker(text: str) -> str:
 def infer_step(text: str) -> str:
     """Infer the step from the answer's structure (ADR-038's heuristics, repaired).
 
-    An ADR with a final status means finalize, any other ADR generate; a question at the end means what; words for
-    constraints mean constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).
+    An ADR with a final status means finalize, any other ADR generate, a final question what, words for constraints
+    constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).
     """
     adrs = [adr for adr in parse(text).adrs if adr.header]
     if adrs:
@@ -74,10 +73,7 @@ def trailing_marker(text: str) -> Marker | None:
 
 
 def extract_state_from_messages(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first user message and the number of messages (ADR-034 Phase 1).
-
-    A message's content may be a text or a list of parts; only text parts count.
-    """
+    """Return the first user message and the number of messages (ADR-034 Phase 1)."""
     users = (_text_of(message.get("content")) for message in messages if message.get("role") == "user")
     return {"original_request": next(users, ""), "message_count": len(messages)}
 

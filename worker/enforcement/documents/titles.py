@@ -10,18 +10,15 @@ from types import MappingProxyType
 from api_client.contract.word_tables import table_beside
 
 _TITLES = table_beside(__file__)
-#: Alternative titles of each required section.
 SECTION_TITLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {name: tuple(also) for name, also in _TITLES["required"].items()}
 )
 #: The sections of every ADR, in order (ADR-038 section 3).
 REQUIRED_SECTIONS = tuple(SECTION_TITLES)
-#: ADR templates: the language of ADR-038's template, or MADR's.
 _GERMAN, _ENGLISH, _MADR = "de", "en", "madr"
 _SHOWS = {template: frozenset(titles) for template, titles in _TITLES["shows"].items()}
 _RANKS = {title: int(rank) for rank, titles in _TITLES["ranks"].items() for title in titles}
 
-#: Longest heading that is read as a section title.
 _MAX_TITLE = 300
 _COMMENT = re.compile(r"<!--.{0,200}?-->|<[^<>]{0,200}>|\{[#:.][^{}]{0,100}\}")
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\](?:\([^()]{0,200}\)|\[[^\[\]]{0,100}\])?")
@@ -64,7 +61,7 @@ def required(title: str) -> str | None:
 
 
 def key(title: str) -> str:
-    """Return a key that is equal for all titles of the same section."""
+    """Return a normalised key that is equal for all titles of the same section."""
     return title.casefold() if len(title) > _MAX_TITLE else _key(title)
 
 
@@ -79,7 +76,7 @@ def rank(title: str) -> int | None:
 
 
 def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
-    """Return the title for requesting a missing required section, in the ADR's language and template.
+    """Return the title under which to request a missing section, in the ADR's language and template.
 
     The existing ``titles`` decide, else the ``prose``, else the ``locale`` of the feedback.
     """
@@ -98,7 +95,6 @@ def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
 
 
 def _forms(title: str) -> tuple[str, ...]:
-    """A title, and the same with a sign for its "and"."""
     return title.casefold(), title.casefold().replace(" and ", " & ").replace(" und ", " & ")
 
 

@@ -13,10 +13,7 @@ from worker.enforcement.documents.frontmatter import MAX_DEPTH, MAX_NODES, Heade
 def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tuple[int, int]]]:
     """Parse YAML as a declared kind. Return the value, and a function that locates a part by line and column.
 
-    ``empty`` is the message for a text without values.
-
-    Raises:
-        Invalid: the text is not YAML or not of this kind; lists every problem in order.
+    Raises ``Invalid`` with every problem in order; ``empty`` is the message for a text without values.
     """
     try:
         root = read_header(text)
@@ -65,7 +62,7 @@ class _Values:
 
 
 def _mark_place(root: Node, where: Where, *, of_key: bool = False) -> tuple[int, int]:
-    """Return line and column of a part, or of its key; of its container if the part is missing."""
+    """Return line and column of a part of a YAML document; of its container if the part is missing."""
     at = node = root
     for depth, step in enumerate(where, 1):
         if isinstance(step, int):

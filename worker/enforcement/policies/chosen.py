@@ -37,8 +37,8 @@ class ChosenRules:
 def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
     """Build the rules that a policy file defines for one turn.
 
-    The file's locale wins over the turn's ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` if an
-    installed validator cannot be built.
+    The file's locale wins over ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` for an invalid
+    validator.
     """
     locale = file.locale or locale
     entries = [entry for entry in file.rules if entry.applies_to.judges(subject)]
@@ -59,8 +59,7 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
 def build(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
     """Build the validators with these names: rules of the file, and rules that a request added.
 
-    Raises:
-        ValueError, TypeError, ImportError: a validator cannot be built.
+    Raises like ``choose``.
     """
     entries = {entry.name: entry for entry in file.rules}
     return tuple(_build(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)

@@ -19,14 +19,12 @@ JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAttempt:
-    """One attempt from a turn's record.
+    """One attempt from a turn's record. Has the fields of ``Attempt``, and those below.
 
     Attributes:
-        text, answer, complete, fresh: as in ``Attempt``.
         decision: one of ``JUDGED``, or another value if the answer was never validated.
         feedback: the prompt of the next attempt.
-        files: files of the answer that still exist.
-        issues: issues of these files.
+        files, issues: files of the answer that still exist, and their issues.
     """
 
     text: str
@@ -41,7 +39,7 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTurn:
-    """One recorded turn.
+    """A finished turn with its recorded attempts.
 
     Attributes:
         context: values for rules: the prompt and the session.
@@ -59,7 +57,7 @@ class JudgedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChangedJudgement:
-    """An answer on which two policies disagree. ``rules`` reject it now; none if it is accepted now."""
+    """An answer that two policies decide differently. ``rules`` are the rules that reject the answer now."""
 
     turn_id: str
     attempt: int
@@ -71,11 +69,9 @@ class Rejects:
     """A policy's decision on one answer.
 
     Attributes:
-        attempt: the attempt's number.
         was_accepted, accepted: the recorded decision and the new one.
         asks: the new policy asks the agent again.
-        rules: rules that find errors.
-        shadow: shadow rules that find errors.
+        rules, shadow: active rules and shadow rules that find errors.
     """
 
     attempt: int
@@ -87,7 +83,7 @@ class Rejects:
 
 
 def rejects(turn: JudgedTurn, chosen: ChosenRules) -> list[Rejects]:
-    """Validate a turn's recorded answers by another policy, and decide on each answer as the engine would.
+    """Decide on a turn's recorded answers with another policy, as the engine would.
 
     An answer is assembled again only if the policy asks the recorded question; otherwise the recorded answer counts.
     """

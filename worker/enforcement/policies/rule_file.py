@@ -1,6 +1,6 @@
-"""Rules in plain Python files that a policy names, such as ``rules/no_todo.py`` or ``rules/all.py:NoTodo``.
+"""Rules in plain Python files below HELIX_ROOT, such as ``rules/no_todo.py`` or ``rules/all.py:NoTodo``.
 
-The path is relative to HELIX_ROOT. Workers and the command line load the file; a relay only reads its name.
+Workers and the command line load the file; a relay only reads its name.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def name_of(rule: str) -> str:
 def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping[str, Any]) -> ResponseValidator:
     """Load a rule from the file that a policy names.
 
-    ``name`` is used in issues, unless the class takes no name. ``options`` are fields of a ``Rule``, or arguments of
-    the class. Raises ``ValueError``, ``TypeError`` or ``ImportError`` if the file or its options are invalid.
+    ``options`` are fields of a ``Rule``, or arguments of the class. Raises ``ValueError``, ``TypeError`` or
+    ``ImportError`` if the file or its options are invalid.
     """
     found = _FORM.fullmatch(rule)
     if found is None or problem_of(rule):

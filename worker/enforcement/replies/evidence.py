@@ -21,11 +21,9 @@ _WORD = re.compile(r"[^\W_]+")
 _IO = re.compile(r"\bI/O\b")
 #: The first letters are the same in most forms of a word.
 _STEM = 5
-#: Most characters examined, and the number of words that make prose.
 _MOST, _PROSE = 20_000, 40
 #: In prose, one in this many words is a function word of its language.
 _FOREIGN = 5
-#: From this many subject words on, one word of talk does not matter.
 _RICH = 5
 #: Shortest line of a feedback that nobody repeats by chance, in characters.
 _ECHO = 12
@@ -45,9 +43,7 @@ _PERSON = _FIELDS["person"]
 #: Beginnings of words about the conversation and the service.
 _TALK = _FIELDS["talk"]
 _LENGTHS = sorted({len(stem) for stem in _TALK})
-#: Beginnings of section names: these identify a section but belong to no subject.
 _NAMES = _FIELDS["names"]
-#: Talk in scripts without spaces between words.
 _UNSPACED = re.compile(
     "申し訳|すみませ|ありがと|もちろん|できませ|できま|リクエスト|タイムアウト|抱歉|谢谢|无法|请求|超时|当然|죄송|감사|요청"
 )
@@ -122,7 +118,7 @@ _NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """Counts of a text's distinct words, by field.
+    """Counts of a text's distinct words by field, such as subject or talk.
 
     Attributes:
         subject: words that are neither common nor talk.
@@ -146,7 +142,7 @@ class Speech:
 
 
 def speech(text: str, document: str = "", title: str = "") -> Speech:
-    """Count the words of a text by field, compared with a document. Words of the section's ``title`` do not count."""
+    """Count a text's words by field, and compare them with the words of a document."""
     known, language = _vocabulary(document[:_MOST])
     text = _TAG.sub(" ", _CHECKBOX.sub(r"\1", text[:_MOST]))
     words = _words(text)
@@ -214,7 +210,7 @@ def announces(paragraph: str, document: str, title: str) -> bool:
 
 
 def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
-    """Return True if a text without a heading is a section with this title of a document.
+    """Return True if a text without a heading can be the section with this title in a document.
 
     ``headed``: the agent sent a heading for the text. A text that repeats a line of ``feedback`` is not a section.
     """

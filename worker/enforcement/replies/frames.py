@@ -25,7 +25,6 @@ _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]{0,100}>\s{0,4}(.{1,200}?)\s{0,4}</
 _ATX = re.compile(r"#{1,6}[ \t]+(\S.*)")
 _CONTENT = ("content", "text", "body", "markdown", "section", "answer", "inhalt")
 _NAMED = ("title", "heading", "section", "name", "titel")
-#: Info strings of fences that may wrap parts of an answer.
 INFOS = frozenset(("", "markdown", "md", "html", "xml", "yaml", "yml", "frontmatter", "text", "txt", "plain", "diff"))
 _FENCE = re.compile(r"([ \t>]{0,12})(`{3,}|~{3,})[ \t]*([^`\s]*)([^`]*)$")
 _DEEP = 3
@@ -47,7 +46,7 @@ class Wrapper:
 
 
 def unframed(text: str, titles: Collection[str]) -> str:
-    """Turn a reply into Markdown without frames around its parts.
+    """Remove quote marks, tags and other frames around a reply's parts, and return Markdown.
 
     A tag is content unless it is named like a requested title, or a requested heading is inside.
     """
@@ -95,7 +94,7 @@ def value_of(reply: str) -> str:
 
 
 def around(lines: Sequence[str], start: int, end: int) -> bool:
-    """Return True if lines outside a range are more than remarks and an introduction."""
+    """Return True if there is more text outside a range of lines than remarks and an introduction."""
     paragraphs = "\n".join([*lines[:start], "", *lines[end:]]).split("\n\n")
     return any(part.strip() and not (is_remark(part) or introduces(part)) for part in paragraphs)
 
@@ -161,7 +160,7 @@ def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[
         if info in infos:
             closed = end > number + 1 and bool(_FENCE.match(lines[end - 1]))
             inner = [_unquoted(line, opening[1]) for line in lines[number + 1 : end - closed]]
-            if info == "diff":  # keep the new and the unchanged lines
+            if info == "diff":
                 kept = (line for line in inner if not line.startswith(("-", "@@", "+++", "\\")))
                 inner = [line[1:] if line[:1] in ("+", " ") else line for line in kept]
             yield Wrapper(info, number, end, "\n".join(inner))

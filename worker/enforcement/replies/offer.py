@@ -41,7 +41,6 @@ _LABEL = re.compile(r"(?:[-*+]\s{1,4})?(?:\*\*|__)([^*_]{1,60})(?:\*\*|__):?\s{1
 _RULES = ("---", "***", "___")
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 _MAX_REMARKS = 8
-#: Longest section accepted without a heading, in characters.
 _MAX_BODY = 20_000
 #: A paragraph of this length that is in the answer already was repeated.
 _MIN_REPEATED = 12
@@ -54,7 +53,6 @@ class Offer:
     """The requested parts in a reply.
 
     Attributes:
-        step: the step of the marker.
         header: YAML of a whole header, without ``---`` lines.
         keys: lines of single header keys, by key.
         sections: bodies without headings, by ``titles.key``.
@@ -81,8 +79,8 @@ def read_reply(
 ) -> Offer:
     """Find the requested parts in a reply.
 
-    ``answer`` is the previous answer. ``again`` are requested parts that once were good; these need a heading.
-    ``feedback`` is the prompt that led to the reply.
+    ``again`` are requested parts that once were good; these need a heading. ``feedback`` is the prompt that led to the
+    reply.
     """
     titles = [title for part in asked if (title := section_title(part))]
     text = unframed(text.replace("\r\n", "\n").removeprefix("\ufeff"), titles)
@@ -263,7 +261,6 @@ def _may_stand(body: str, answer: str, title: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """A text without the blank lines around it; its first line keeps its indentation."""
     return _BLANK_LINES.sub("", text.rstrip())
 
 

@@ -16,12 +16,11 @@ from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.paths import PathTarget, Root
 
 #: A path with a line or a range: ``a.py:3``, ``a.py:3-9``, ``a.py#L3-L9``. Paths without a line must be in back quotes
-#: and have a slash, because other words look like files too often.
+#: and have a slash: other words look like files too often.
 _CITED = re.compile(
     r"(?<![\w/.:-])([\w.-]{1,80}(?:/[\w.-]{1,80}){0,20}\.[A-Za-z]\w{0,9})(?::|#L)(\d{1,7})(?:(?:-L?|–)(\d{1,7}))?(?![\w:/])"
 )
 _QUOTED = re.compile(r"`([\w.-]{1,80}(?:/[\w.-]{1,80}){1,20}\.[A-Za-z]\w{0,9})`")
-#: Largest file whose lines are counted, in bytes.
 MAX_BYTES = 8 * 1024 * 1024
 MAX_CITED = 500
 
@@ -29,8 +28,7 @@ MAX_CITED = 500
 class CitedFile(NamedTuple):
     """A file that an answer cites.
 
-    ``lines`` are as written and end at ``last``, 0 for none. ``line`` is the answer's line. ``real``: the range starts
-    at 1 or later and runs forward.
+    ``lines`` are as written and end at ``last``, 0 for none. ``real``: they run forward from line 1 or later.
     """
 
     path: str
@@ -49,7 +47,7 @@ class Citations(Rule):
     paths: bool = option(True, "Also judge paths in back quotes that name no line.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND. Files that the agent wrote in this turn exist."""
+        """Report CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND, except for files that the agent wrote itself."""
         locale, root, issues = self.words_in(context), Root.at(self.root), []
         written = {name.removeprefix("output/") for name in context.get("files") or {}}
         seen: set[tuple[str, str]] = set()

@@ -21,7 +21,6 @@ from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.codes import words
 from worker.enforcement.validators.services import CannotRun, JudgingProgram, services
 
-#: Longest block that is parsed, in characters.
 MAX_BLOCK = 200_000
 #: Deepest YAML nesting: the parser's time grows with the square of the depth.
 DEEPEST = 100
@@ -30,7 +29,6 @@ SHELL = "shell"
 #: From this length an f-string may be slow: Python 3.11 parses it in quadratic time.
 LONG = 16_384
 _F_STRING = re.compile(r"(?i)(?<!\w)(?:f|fr|rf)[\"']")
-#: A string, which stays, or a comma before a closing bracket.
 _TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[\]}])')
 
 
@@ -61,7 +59,7 @@ class CodeBlocks(Rule):
         return SHELL not in self.languages
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return False also for texts in which Python may take quadratic time on a long f-string."""
+        """Return False for shell code, and for Python with a long f-string, which takes quadratic time."""
         slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
         return self.bounded and not slow
 

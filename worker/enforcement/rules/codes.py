@@ -13,9 +13,5 @@ RULE_CODES = codes_beside(__file__)
 def rule_issue(
     code: str, locale: str, /, *, line: int = 0, file: str = "", part: str = "", **values: Any
 ) -> ValidationIssue:
-    """Make an issue of a rule's code. ``values`` fill its templates; long ones are clipped.
-
-    Raises:
-        KeyError: the code or a value of its templates is missing.
-    """
+    """Make an issue of a rule's code. Raises ``KeyError`` if the code or a value of its templates is missing."""
     return worded(RULE_CODES[code], code, locale, line=line, file=file, part=part, **values)

@@ -14,7 +14,6 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.validators.codes import words
 
 WHERE = ("fence", "whole", "any")
-#: Longest text that is parsed as JSON, in characters.
 MAX_CHARS = 1_000_000
 
 
@@ -54,7 +53,7 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
 
 
 def mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
-    """Make a JSON_MISMATCH issue, which may shorten an answer that is nothing but JSON."""
+    """Make a JSON_MISMATCH issue. An answer that is nothing but JSON may become shorter."""
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)
 

@@ -17,7 +17,6 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
 _URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,15})://[^\s<>\"'`\])}]{1,2000}", re.IGNORECASE)
-#: Addresses that a browser completes: ``www.``, and any form in a link or an attribute.
 _WWW = re.compile(r"(?<![\w/@.:-])www\.[^\s<>\"'`\])}]{1,2000}", re.IGNORECASE)
 _PLACES = re.compile(
     r"(?:\]\(\s{0,8}<?|^[ \t>]{0,20}\[[^\]\n]{1,200}\]:\s{0,8}<?|\burl\(\s{0,8}[\"']?"
@@ -26,14 +25,13 @@ _PLACES = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
-#: Schemes without ``//`` that run or carry content, and schemes that browsers accept without ``//``.
 _BARE = re.compile(r"(?:javascript|data|vbscript|file):", re.IGNORECASE)
 _SHORT = re.compile(r"(https?|ftp|wss?):[/\\]{0,9}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinksRule(Rule):
-    """Rule about addresses outside fenced code: in Markdown links, in angle brackets, and bare."""
+    """Rule that checks schemes and hosts of addresses outside fenced code."""
 
     kind: ClassVar[str] = "links"
     bounded: ClassVar[bool] = True

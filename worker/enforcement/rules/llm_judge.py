@@ -23,7 +23,6 @@ from worker.enforcement.validators.services import CannotRun, Question, services
 
 #: Verdicts cached per process: the same answer is validated several times during repair.
 KEPT = 1_000
-#: Longest answer that is judged, in characters.
 MAX_CHARS = 120_000
 
 

@@ -11,7 +11,6 @@ from api_client.contract.word_tables import table_beside
 LOCALES = ("de", "en")
 DEFAULT_LOCALE = "en"
 
-#: Longest quotation of an answer in a message, in characters.
 QUOTE_LIMIT = 80
 
 
@@ -60,11 +59,7 @@ def words(locale: str, german: str, english: str) -> str:
 def issue(
     code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Make an issue of a code in the table. ``values`` fill its templates; long ones are clipped.
-
-    Raises:
-        KeyError: the code or a value of its templates is missing.
-    """
+    """Make an issue of a code in the table. Raises ``KeyError`` if the code or a value of its templates is missing."""
     return worded(CODES[code], code, locale, file=file, line=line, part=part, **values)
 
 

@@ -23,12 +23,12 @@ _LISTS = ("create", *_MISSING)
 #: The only place outside the root where an ADR may create files: the agent's hooks (ADR-036, Phase 1).
 ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
 
-#: Makes an issue from a code, a header node and the values of the code's templates.
+#: Makes an issue from a code, a header node and values for the templates.
 Report = Callable[..., ValidationIssue]
 
 
 def may_look_at_files(texts: Iterable[str]) -> bool:
-    """Return True if the validator may access the (possibly slow) file system for an answer made of these texts."""
+    """Return True if validating an answer made of these texts may access the file system, which can be slow."""
     adr = files = False
     for text in texts:
         adr = adr or "adr_id" in text or "ADR-" in text
@@ -93,7 +93,6 @@ class FileExistenceValidator(ResponseValidator):
         return [words(locale, german, english).format(path) for path in dict.fromkeys(gone)]
 
     def _missing(self, adr: Adr) -> Iterator[str]:
-        """The paths of ``files.modify`` that lead to nothing, as written."""
         files = adr.root.get("files") if adr.root is not None else None
         modify = files.get("modify") if files is not None else None
         if modify is None:

@@ -48,10 +48,7 @@ class Root:
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> PathTarget:
-        """Return the target of a path. Nothing outside the root is looked at.
-
-        A name that looks like a pattern or has invisible characters is unusable unless the file exists.
-        """
+        """Return the target of a path. Nothing outside the root is looked at."""
         if _impossible(path):
             return PathTarget.UNUSABLE
         if self.outside(path):
@@ -62,7 +59,6 @@ class Root:
                 return PathTarget.OUTSIDE
             mode = os.stat(real, follow_symlinks=False).st_mode  # noqa: PTH116
         except (OSError, ValueError):  # missing, a loop of links, or no permission
-            # A pattern or invisible characters: hardly the name of a missing file.
             doubtful = not path.isprintable() or _PATTERN.search(_ROUTE.sub("", path))
             return PathTarget.UNUSABLE if doubtful else PathTarget.MISSING
         return PathTarget.FILE if stat.S_ISREG(mode) else PathTarget.OTHER
@@ -109,7 +105,7 @@ def bare(path: str) -> str:
 
 
 def _impossible(path: str) -> bool:
-    """True for what no file can be called here: empty, too long, with control characters."""
+    """Return True if no file can have this path: it is empty, too long, or has control characters."""
     if not path.strip() or len(path) > MAX_PATH_CHARS:
         return True
     if not path.isprintable() and any(unicodedata.category(char) == "Cc" for char in path):

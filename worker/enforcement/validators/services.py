@@ -21,7 +21,6 @@ class JudgingProgram:
 
     Attributes:
         files: texts by path, written into the program's working directory.
-        seconds: time limit for the whole run.
         memory_mb: address space of each process, in MiB.
     """
 
@@ -131,6 +130,6 @@ class JudgingMeter:
 
 
 def spend(spent: JudgingCost) -> None:
-    """Add a cost to the innermost active counter."""
+    """Add a cost to the innermost active meter."""
     if (counting := _counting.get()) is not None:
         counting.spent += spent

@@ -52,9 +52,7 @@ class StepMarkerValidator(ResponseValidator):
         last = trailing_marker(response)
         if last is not None and last.step:
             return None
-        return put_marker(
-            response, infer_step(strip_marker(response))
-        )  # unchanged if the marker already is a justified ``unknown``
+        return put_marker(response, infer_step(strip_marker(response)))
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Name the step that the fallback inserted."""

@@ -29,7 +29,7 @@ class ValidationResult:
 class ResponseValidator(ABC):
     """Base class of validators, which check an answer and may repair it without the agent.
 
-    A validator keeps no state between calls: many threads may use it at once.
+    A validator keeps no state: many threads may use it at once.
     """
 
     #: True if the fallback also applies to each file that the agent wrote.
@@ -41,7 +41,7 @@ class ResponseValidator(ABC):
     patience: ClassVar[float] = 0.0
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if validating these texts takes bounded time. Overridden where that depends on the texts."""
+        """Return True if validating these texts takes bounded time. Override this if the texts matter."""
         return self.bounded
 
     @property
