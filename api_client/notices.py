@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.keys import Keys
 from api_client.contract.notices import LUA, REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
 from api_client.contract.orders import Orders
+from api_client.notice_keys import NoticeKeys
 from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN
 
@@ -43,7 +43,7 @@ class Notices:
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
         self._orders = orders
-        self._keys = Keys(store.namespace)
+        self._keys = NoticeKeys(store.namespace)
         self._put = store.redis.register_script(LUA.read_text())
         self._renew = store.redis.register_script(_RENEW)
         self._release = store.redis.register_script(REMOVE_OWN)
@@ -52,7 +52,7 @@ class Notices:
     async def put(self, notice: Notice) -> bool:
         """Put a notice into the outbox; False when it was put before. It is sent at least once."""
         args: list[str | int] = [notice.notice_id, notice.body(), int(REMEMBERED_SECONDS * 1000)]
-        names = [self._keys.notices_said, self._keys.notices, self._keys.notices_due]
+        names = [self._keys.said, self._keys.notices, self._keys.due]
         return bool(await self._store.ask(self._put(keys=names, args=args)))
 
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
@@ -60,9 +60,9 @@ class Notices:
 
         The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
         """
-        ask, redis, keys = self._store.ask, self._store.redis, self._keys
-        listed = keys.inbox if suspended else keys.finished
-        looked, life = keys.notices_looked(listed), int(self._store.settings.retention_seconds)
+        ask, redis, keys = self._store.ask, self._store.redis, self._store.keys
+        listed = keys.suspended if suspended else keys.finished
+        looked, life = self._keys.looked(listed), int(self._store.settings.retention_seconds)
         now = await self._store.clock_ms()
         since = int(await ask(redis.get(looked)) or 0)
         if not since:
@@ -76,14 +76,14 @@ class Notices:
                 break
             last = int(found[-1][1])
             ids = dict.fromkeys([*(name for name, _ in found), *await ask(redis.zrangebyscore(listed, last, last))])
-            for turn in await self._records(keys, [name.decode() for name in ids]):
+            for turn in await self._records([name.decode() for name in ids]):
                 yield turn
             since = last + 1
             await ask(redis.set(looked, since, ex=life))
         await ask(redis.set(looked, max(since, now - _OVERLAP_MS), ex=life))
 
-    async def _records(self, keys: Keys, ids: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-        pipe = self._store.redis.pipeline(transaction=False)
+    async def _records(self, ids: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+        pipe, keys = self._store.redis.pipeline(transaction=False), self._store.keys
         for turn_id in ids:
             pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
             pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
@@ -96,23 +96,23 @@ class Notices:
 
     async def are_sent(self) -> bool:
         """Return whether a worker with a target is there: what is put while none is would stay there for ever."""
-        return bool(await self._store.ask(self._store.redis.exists(self._keys.notices_sender)))
+        return bool(await self._store.ask(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NoticeCounts:
         """Return how many wait, and how many were given up."""
         pipe = self._store.redis.pipeline(transaction=False)
-        pipe.zcard(self._keys.notices_due)
-        pipe.zcard(self._keys.notices_dead)
+        pipe.zcard(self._keys.due)
+        pipe.zcard(self._keys.dead)
         waiting, given_up = await self._store.ask(pipe.execute())
         return NoticeCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[Entry]:
         """Return what is to be sent, the next one first; ``most`` at most, -1: all."""
-        return await self._read(self._store.redis.zrange(self._keys.notices_due, 0, _last(most)))
+        return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[Entry]:
         """Return what was given up, the newest first; ``most`` at most, -1: all."""
-        return await self._read(self._store.redis.zrevrange(self._keys.notices_dead, 0, _last(most)))
+        return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Try notices that were given up for another day, with the same ids; all where none is named. Returns the ids.
@@ -125,8 +125,8 @@ class Notices:
         for entry in entries:
             fresh = replace(entry, put_at=now, tries=0, error="")
             pipe.hset(self._keys.notices, entry.notice_id, fresh.stored())
-            pipe.zrem(self._keys.notices_dead, entry.notice_id)
-            pipe.zadd(self._keys.notices_due, {entry.notice_id: int(now * 1000)})
+            pipe.zrem(self._keys.dead, entry.notice_id)
+            pipe.zadd(self._keys.due, {entry.notice_id: int(now * 1000)})
         async with self._orders.place("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
             await self._store.ask(pipe.execute())
         return [entry.notice_id for entry in entries]
@@ -136,7 +136,7 @@ class Notices:
         entries = await self._chosen(notice_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
-            pipe.zrem(self._keys.notices_dead, entry.notice_id)
+            pipe.zrem(self._keys.dead, entry.notice_id)
             pipe.hdel(self._keys.notices, entry.notice_id)
         async with self._orders.place("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
             await self._store.ask(pipe.execute())
@@ -144,7 +144,7 @@ class Notices:
 
     async def may_send(self) -> bool:
         """Return whether this process is the one that sends now; asked before each round."""
-        ask, key = self._store.ask, self._keys.notices_sender
+        ask, key = self._store.ask, self._keys.sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
             or await ask(self._renew(keys=[key], args=[self._right, _RIGHT_MS]))
@@ -152,26 +152,26 @@ class Notices:
 
     async def leave(self) -> None:
         """Let another process send."""
-        await self._store.ask(self._release(keys=[self._keys.notices_sender], args=[self._right]))
+        await self._store.ask(self._release(keys=[self._keys.sender], args=[self._right]))
 
     async def due(self, count: int) -> list[Entry]:
         """Entries whose time has come, the oldest first; what a kill left of some that were sent is taken out."""
         now, redis = int(time.time() * 1000), self._store.redis
         ids: Sequence[bytes] = await self._store.ask(
-            redis.zrangebyscore(self._keys.notices_due, "-inf", now, start=0, num=count)
+            redis.zrangebyscore(self._keys.due, "-inf", now, start=0, num=count)
         )
         entries = await self._entries(ids)
         known = {entry.notice_id for entry in entries}
         if gone := [name for name in ids if name.decode() not in known]:
-            await self._store.ask(redis.zrem(self._keys.notices_due, *gone))
-            await self._store.ask(redis.zrem(self._keys.notices_dead, *gone))
+            await self._store.ask(redis.zrem(self._keys.due, *gone))
+            await self._store.ask(redis.zrem(self._keys.dead, *gone))
         return entries
 
     async def sent(self, entry: Entry) -> None:
         """Every target took it."""
         pipe = self._store.redis.pipeline(transaction=True)
         pipe.hdel(self._keys.notices, entry.notice_id)
-        pipe.zrem(self._keys.notices_due, entry.notice_id)
+        pipe.zrem(self._keys.due, entry.notice_id)
         await self._store.ask(pipe.execute())
 
     async def failed(self, entry: Entry, taken: Sequence[str], error: str) -> bool:
@@ -182,20 +182,20 @@ class Notices:
         pipe = self._store.redis.pipeline(transaction=True)
         pipe.hset(self._keys.notices, entry.notice_id, entry.stored())
         if dead:
-            pipe.zrem(self._keys.notices_due, entry.notice_id)
-            pipe.zadd(self._keys.notices_dead, {entry.notice_id: int(now * 1000)})
+            pipe.zrem(self._keys.due, entry.notice_id)
+            pipe.zadd(self._keys.dead, {entry.notice_id: int(now * 1000)})
         else:
-            pipe.zadd(self._keys.notices_due, {entry.notice_id: int((now + entry.delay) * 1000)})
+            pipe.zadd(self._keys.due, {entry.notice_id: int((now + entry.delay) * 1000)})
         await self._store.ask(pipe.execute())
         return dead
 
     async def forget_old(self) -> None:
         """Keep only the newest of those given up."""
-        old = await self._store.ask(self._store.redis.zrange(self._keys.notices_dead, 0, -_MOST_DEAD - 1))
+        old = await self._store.ask(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)
             pipe.hdel(self._keys.notices, *old)
-            pipe.zrem(self._keys.notices_dead, *old)
+            pipe.zrem(self._keys.dead, *old)
             await self._store.ask(pipe.execute())
 
     async def _chosen(self, notice_ids: Sequence[str]) -> list[Entry]:

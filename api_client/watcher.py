@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from api_client.budgets.budget import DAY_SECONDS, Spent
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
+from api_client.notice_keys import NoticeKeys
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.store.module_log import ModuleLog
 from api_client.workers.reason import STUCK_SECONDS, Reason
@@ -76,7 +76,7 @@ class TroubleWatcher:
 
     async def _may_look(self, what: str, seconds: float) -> bool:
         store = self._client.store
-        key = Keys(store.namespace).notices_watched(what)
+        key = NoticeKeys(store.namespace).watched(what)
         return bool(await store.ask(store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
 
 

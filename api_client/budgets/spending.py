@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from api_client.budgets.budget import ASIDE, DAY_SECONDS, MICRO, Spent, day_of, limits_of, spent_of
+from api_client.budgets.keys import BudgetKeys
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import keys_of
 from api_client.contract.turn import TurnRequest, TurnState
 from api_client.interruptions.registry import added_runs
 from api_client.store import Store
@@ -61,7 +62,7 @@ class BudgetLedger(Admission):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._budgets = store.settings.budgets
-        self._keys = Keys(store.namespace)
+        self._keys = BudgetKeys(store.namespace)
         self._settled_at = float("-inf")
         self._days: dict[str, int] = {}
         self._at_work: dict[tuple[int, str], int] = {}

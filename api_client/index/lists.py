@@ -140,7 +140,7 @@ class TurnLists:
 
     async def suspended(self, count: int) -> tuple[int, list[Turn]]:
         """Return how many turns wait for a person, and the ``count`` that wait longest."""
-        return await self._first(self._keys.inbox, count, newest=False)
+        return await self._first(self._keys.suspended, count, newest=False)
 
     async def _first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
         first = await self._ask(self._redis.zrange(name, 0, count - 1, desc=newest))

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.keys import Keys
 from api_client.contract.turn import TurnRequest
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
@@ -87,7 +86,8 @@ class Flows:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._key = Keys(store.namespace).flows
+        #: Hash: flow versions that were rolled back (JSON, ``RolledBack``).
+        self._key = store.keys.named("flows")
         self._versions = store.settings.flow_version
         self._active: Mapping[str, int] = active(self._versions, ())
         self._read_at = -FRESH_SECONDS

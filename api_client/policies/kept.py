@@ -24,6 +24,8 @@ if not used or tonumber(used) > tonumber(ARGV[2]) then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 return redis.call('ZREM', KEYS[2], ARGV[1])
 """
+#: Sorted set: hashes of policies by their last submit, in milliseconds.
+_USED = "policies:used"
 #: Of unfinished turns, this many records are asked at once.
 _BATCH = 500
 #: A policy stays this much longer than a finished turn, so that clocks may differ.
@@ -39,7 +41,7 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
     ``Store.ask``.
     """
     keys = store.keys
-    there = await store.run(_KEEP, [keys.policies, keys.policies_used], [policy_hash, int(time.time() * 1000)])
+    there = await store.run(_KEEP, [keys.policies, keys.named(_USED)], [policy_hash, int(time.time() * 1000)])
     if not there and text is not None:
         await store.ask(store.redis.hset(keys.policies, policy_hash, text))
     return bool(there) or text is not None
@@ -53,13 +55,13 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
     """
     keys = store.keys
     oldest = int((time.time() - store.settings.retention_seconds - _MARGIN_SECONDS) * 1000)
-    found = await store.ask(store.redis.zrangebyscore(keys.policies_used, "-inf", oldest))
+    found = await store.ask(store.redis.zrangebyscore(keys.named(_USED), "-inf", oldest))
     if not (old := {raw.decode() for raw in found}):
         return 0
     old -= await _in_use(store)
     gone = 0
     for policy_hash in sorted(old):
-        command = (_REMOVE, 2, keys.policies, keys.policies_used, policy_hash, str(oldest))
+        command = (_REMOVE, 2, keys.policies, keys.named(_USED), policy_hash, str(oldest))
         gone += 1 if dry_run else await store.ask(store.redis.eval(*command))
     return gone
 
@@ -67,7 +69,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 async def _in_use(store: Store) -> set[str]:
     """Return what turns that have not ended have, and dead letters, which stay until somebody drops them."""
     used, keys, names = set[str](), store.keys, list[bytes]()
-    for listed in (keys.due, keys.dead, keys.inbox):
+    for listed in (keys.due, keys.dead, keys.suspended):
         names += await store.ask(store.redis.zrange(listed, 0, -1))
     for start in range(0, len(names), _BATCH):
         looks = store.redis.pipeline(transaction=False)

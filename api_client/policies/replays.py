@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from api_client.contract.keys import Keys
 from api_client.store import Store
 
 #: This many results are kept.
@@ -40,7 +39,8 @@ class PolicyReplays:
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
-        self._key = Keys(store.namespace).policy_replays
+        #: List: the last replays (JSON), newest first.
+        self._key = store.keys.named("policies:replays")
 
     async def keep(self, replay: PolicyReplay) -> None:
         """Keep a result; the oldest goes when there are too many."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.keys import Keys
 from api_client.contract.orders import Orders, PlacedOrder
 from api_client.store import Store
 
@@ -77,7 +76,8 @@ class Audit(Orders):
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
-        self._key = Keys(store.namespace).audit
+        #: Stream: what operators asked for, by whom and when.
+        self._key = store.keys.named("audit")
         self._keep = store.settings.audit_seconds
 
     async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:

@@ -270,7 +270,7 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
 @lru_cache(maxsize=1024)
 def _shared_keys(keys: Keys) -> tuple[str, ...]:
     """Return those that are the same for all turns."""
-    return (keys.due, keys.finished, keys.dead, keys.inbox, keys.pending, keys.pauses, keys.held)
+    return keys.of_all_turns
 
 
 @lru_cache(maxsize=1024)

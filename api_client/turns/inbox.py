@@ -37,7 +37,7 @@ class Inbox:
     async def suspended(self, *, owner: str | None = None) -> list[Turn]:
         """The suspended turns, longest waiting first; with ``owner`` only this owner's."""
         found: list[Turn] = []
-        for turn_id in await self._ask(self._redis.zrange(self._store.keys.inbox, 0, -1)):
+        for turn_id in await self._ask(self._redis.zrange(self._store.keys.suspended, 0, -1)):
             with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
                 turn = await self._reader.get(turn_id.decode(), owner=owner)
                 found += [turn] if turn.state is TurnState.SUSPENDED else []

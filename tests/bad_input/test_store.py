@@ -169,7 +169,7 @@ async def test_64_lists_that_name_no_turn_hold_up_nobody(
     keys = Keys(used.namespace)
     nobody = "turn-" + "f" * 32
     store.zadd(keys.due, {nobody: 1, "no turn id at all": 1, b"\xff\xfe": 1})
-    store.zadd(keys.inbox, {nobody: 1})
+    store.zadd(keys.suspended, {nobody: 1})
     lost = await client.submitter.submit(request("lost"))
     store.zrem(keys.due, lost)  # a record that nobody looks after
     worker = worker_process(settings=used)

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.notice_keys import NoticeKeys
 from tests.fault.matrix import WHOLE
 from tests.hooks import HookReceiver
 from tests.installation import Installation
@@ -62,7 +62,7 @@ async def test_webhooks_arrive_at_least_once_though_their_senders_are_killed(
             senders = [*left, installation.worker("--foreground", settings=used, wait=False)]
         await wait_until(lambda: arrived() == asked, 300)
         with redis.Redis.from_url(used.redis_url) as store:
-            await wait_until(lambda: store.hlen(Keys(used.namespace).notices) == 0, 120)
+            await wait_until(lambda: store.hlen(NoticeKeys(used.namespace).notices) == 0, 120)
         events = receiver.unwrapped(SECRET)
     assert {event.type for event in events} == {"response.cancelled"}
     assert {event.data.id for event in events} == asked

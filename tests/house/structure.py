@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from tests.house.figures import PRODUCT, files
 Arrows = Mapping[str, set[str]]
 #: Two limits that a caller meets: a word that stands beside each, and its number.
 LIMITS = {"attempts": 20, "seconds": 604_800}
-_KEYS = Path("api_client/contract/keys.py")
+_KEYS = re.compile(r"api_client/(.*/)?(notice_)?keys\.py")
 _BARE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -87,14 +88,15 @@ def keys_on_both_sides(trees: Mapping[Path, ast.Module]) -> tuple[list[str], int
     """The store keys that code of ``api_client`` and code of ``worker`` names, and how many keys there are."""
     keys = {
         name
-        for node in trees.get(_KEYS, ast.Module([], [])).body
-        if isinstance(node, ast.ClassDef)
+        for path, tree in trees.items()
+        for node in (tree.body if _KEYS.fullmatch(str(path)) else ())
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Keys")
         for each in node.body
         if (name := _key_name(each)) and not name.startswith("_")
     }
     sides: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees.items():
-        for node in ast.walk(tree) if path != _KEYS else ():
+        for node in () if _KEYS.fullmatch(str(path)) else ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in keys and "key" in ast.unparse(node.value).lower():
                 sides[node.attr].add(path.parts[0])
     return sorted(key for key, found in sides.items() if len(found) > 1), len(keys)

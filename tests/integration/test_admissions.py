@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest, IdempotencyConflict, NotAdmitted, SettingsError
@@ -132,13 +133,13 @@ async def test_a_refusal_after_budgets_gives_back_what_they_set_aside_but_not_wh
 
     budgeted = replace(settings, budgets={"all": 10.0})
     async with TurnsClient(budgeted) as client:
-        await client.store.redis.hset(client.store.keys.prices, "scripted", 1000)
+        await client.store.redis.hset(BudgetKeys(client.store.namespace).prices, "scripted", 1000)
         stored = await client.submitter.submit(asked("a"))
         client.submitter._admissions = [*client.submitter._admissions, Refusing()]
         for turn_id in (stored, None):
             with pytest.raises(NotAdmitted):
                 await client.submitter.submit(asked("a"), turn_id=turn_id)
-        assert await client.store.redis.hkeys(client.store.keys.reservations) == [stored.encode()]
+        assert await client.store.redis.hkeys(BudgetKeys(client.store.namespace).reservations) == [stored.encode()]
 
 
 async def test_nothing_is_admitted_further_after_a_refusal(settings: Settings) -> None:

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from api_client import api_keys
+from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.phase import Phase
@@ -119,7 +120,8 @@ async def test_a_file_of_phases_is_stored_whole_or_not_at_all(
     relay = installation.relay()
     phases = [{"id": f"p{number}", "description": "Write a.txt.", "output_files": ["a.txt"]} for number in range(20)]
     names, store = installation.keys, installation.store
-    store.hset(names.prices, "scripted", int(RUN * 1e6))
+    names_of_budgets = BudgetKeys(names.namespace)
+    store.hset(names_of_budgets.prices, "scripted", int(RUN * 1e6))
 
     async def post(count: int, **headers: str) -> httpx2.Response:
         body = {"phases": [{**each, "max_attempts": 1} for each in phases[:count]], "directory": "work"}
@@ -129,7 +131,7 @@ async def test_a_file_of_phases_is_stored_whole_or_not_at_all(
     refused = await post(20)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_exceeded")
     assert not store.zcard(names.due), "none of them was stored"
-    assert not store.hlen(names.reservations)
+    assert not store.hlen(names_of_budgets.reservations)
     first = await post(3, **{"idempotency-key": "k"})
     assert first.status_code == 202, first.text
     again = await post(3, **{"idempotency-key": "k"})

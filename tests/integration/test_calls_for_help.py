@@ -10,6 +10,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.notice_keys import NoticeKeys
 from tests.hooks import HookReceiver
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
@@ -72,7 +73,7 @@ async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
     data = await wait_until(lambda: told(receiver, "breaker.opened"))
     assert (data["model"], data["url"]) == ("scripted", "https://turns.example/paused")
     [breaker] = await client.pauses.in_force()
-    again = Keys(used.namespace).notices_watched("state")
+    again = NoticeKeys(used.namespace).watched("state")
     with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
         await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
     assert told(receiver, "breaker.opened") == data
@@ -144,7 +145,7 @@ async def test_a_turn_that_takes_down_its_workers_calls_as_a_dead_letter(
     called.worker()
     with redis.Redis.from_url(used.redis_url) as store:  # notices are of what happens from the first look on
         looked = Keys(used.namespace)
-        await wait_until(lambda: store.exists(looked.notices_looked(looked.inbox)))
+        await wait_until(lambda: store.exists(NoticeKeys(looked.namespace).looked(looked.suspended)))
     client = called.client
     turn_id = await ask(client, "poison")
     data = await wait_until(lambda: told(receiver, "turn.dead"), 180)

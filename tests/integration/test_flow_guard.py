@@ -35,8 +35,8 @@ def rolled_back(guarded: Settings, store: redis.Redis) -> Callable[[], set[str]]
     def look() -> set[str]:
         guard = OnLoop(lambda: FlowGuard(guarded))
         guard.poll()
-        store.delete(Keys(guarded.namespace).flow_guard)
-        flows = store.hgetall(Keys(guarded.namespace).flows)
+        store.delete(Keys(guarded.namespace).named("flows:guard"))
+        flows = store.hgetall(Keys(guarded.namespace).named("flows"))
         return {name.decode() for name, text in flows.items() if not RolledBack.from_json(text).resumed}
 
     return look
@@ -49,7 +49,7 @@ def fail(store: redis.Redis, settings: Settings, version: str, turns: int = 20) 
 
 def note(store: redis.Redis, settings: Settings, version: str, **more: object) -> None:
     said = RolledBack(at=time.time(), by="anna@host", **more)  # type: ignore[arg-type]
-    store.hset(Keys(settings.namespace).flows, version, said.to_json())
+    store.hset(Keys(settings.namespace).named("flows"), version, said.to_json())
 
 
 def test_a_version_that_fails_is_rolled_back_while_another_is_left(
@@ -66,7 +66,7 @@ def test_the_last_version_is_never_rolled_back(
     fail(store, guarded, "v2")
     fail(store, guarded, "v3")
     assert len(rolled_back()) == 1, "both fail: one of them stays"
-    store.delete(Keys(guarded.namespace).flows)
+    store.delete(Keys(guarded.namespace).named("flows"))
     note(store, guarded, "v2")
     assert rolled_back() == {"v2"}, "a person rolled the other one back"
     note(store, guarded, "v2", resumed=True)

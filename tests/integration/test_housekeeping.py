@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 import redis
 
+from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import new_turn_id
 from api_client.relay_state.allowances import OwnerLimits
 from tests.installation import asked, run
+
+
+def budgets(keys: Keys) -> BudgetKeys:
+    """The keys of budgets of the same installation."""
+    return BudgetKeys(keys.namespace)
+
 
 Spoil = Callable[[Any, Keys], object]
 ANYTHING = OwnerLimits(per_minute=10, unfinished=10, stored_bytes=10**6)
@@ -25,17 +32,20 @@ SETTLED = '{"day": "1", "at": 1, "amount": 5, "model": "m", "scopes": ["all"], "
 CASES: dict[str, tuple[str, Spoil, Spoil]] = {
     "a reservation that is no JSON": (
         f"settlement of {ONE}",
-        lambda store, keys: store.hset(keys.reservations, ONE, "{"),
-        lambda store, keys: store.hdel(keys.reservations, ONE),
+        lambda store, keys: store.hset(budgets(keys).reservations, ONE, "{"),
+        lambda store, keys: store.hdel(budgets(keys).reservations, ONE),
     ),
     "a reservation of what is no turn": (
         "settlement of x",
-        lambda store, keys: store.hset(keys.reservations, "x", SETTLED),
-        lambda store, keys: store.hdel(keys.reservations, "x"),
+        lambda store, keys: store.hset(budgets(keys).reservations, "x", SETTLED),
+        lambda store, keys: store.hdel(budgets(keys).reservations, "x"),
     ),
     "a reservation of a turn whose record is no hash": (
         f"settlement of {ONE}",
-        lambda store, keys: (store.hset(keys.reservations, ONE, SETTLED), store.set(keys.turn(ONE), "x")),
+        lambda store, keys: (
+            store.hset(budgets(keys).reservations, ONE, SETTLED),
+            store.set(keys.turn(ONE), "x"),
+        ),
         lambda store, keys: store.delete(keys.turn(ONE)),
     ),
     "a day's spending that is no number": (
@@ -45,8 +55,14 @@ CASES: dict[str, tuple[str, Spoil, Spoil]] = {
     ),
     "prices that are no hash": (
         "reservation",
-        lambda store, keys: (store.delete(keys.prices), store.set(keys.prices, "x")),
-        lambda store, keys: (store.delete(keys.prices), store.hset(keys.prices, "scripted", 1000)),
+        lambda store, keys: (
+            store.delete(budgets(keys).prices),
+            store.set(budgets(keys).prices, "x"),
+        ),
+        lambda store, keys: (
+            store.delete(budgets(keys).prices),
+            store.hset(budgets(keys).prices, "scripted", 1000),
+        ),
     ),
     "a rate that is no string": (
         "allowance",
@@ -65,14 +81,14 @@ CASES: dict[str, tuple[str, Spoil, Spoil]] = {
     ),
     "last submits of policies that are no set": (
         "",
-        lambda store, keys: (store.delete(keys.policies_used), store.set(keys.policies_used, "x")),
-        lambda store, keys: store.delete(keys.policies_used),
+        lambda store, keys: (store.delete(keys.named("policies:used")), store.set(keys.named("policies:used"), "x")),
+        lambda store, keys: store.delete(keys.named("policies:used")),
     ),
 }
 
 
 def _day(store: Any, keys: Keys) -> str:
-    return keys.spending(store.time()[0] // 86_400 * 86_400)
+    return budgets(keys).spending(store.time()[0] // 86_400 * 86_400)
 
 
 @pytest.fixture
@@ -83,7 +99,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture
 def store(settings: Settings) -> redis.Redis:
     made = redis.Redis.from_url(settings.redis_url)
-    made.hset(Keys(settings.namespace).prices, "scripted", 1000)
+    made.hset(BudgetKeys(settings.namespace).prices, "scripted", 1000)
     return made
 
 
@@ -109,18 +125,18 @@ async def test_housekeeping_that_fails_refuses_no_submit(settings: Settings, sto
 async def test_other_turns_are_settled_beside_one_that_cannot_be(settings: Settings, store: redis.Redis) -> None:
     keys = Keys(settings.namespace)
     await submit(settings)
-    store.hset(keys.reservations, ONE, "{")
-    store.hset(keys.reservations, OTHER, SETTLED)  # its turn was never stored
+    store.hset(budgets(keys).reservations, ONE, "{")
+    store.hset(budgets(keys).reservations, OTHER, SETTLED)  # its turn was never stored
     async with TurnsClient(settings) as client:
         await client.spending.today()
-        assert store.hexists(keys.reservations, ONE)
-        assert not store.hexists(keys.reservations, OTHER)
+        assert store.hexists(budgets(keys).reservations, ONE)
+        assert not store.hexists(budgets(keys).reservations, OTHER)
 
 
 async def test_doctor_tries_what_a_submit_does_and_names_what_fails(settings: Settings, store: redis.Redis) -> None:
     assert "submit: the store carries out what a submit asks of it" in run(settings, "doctor").stdout
     assert not store.keys(f"{settings.namespace}:*doctor*"), "it leaves nothing"
-    store.hset(Keys(settings.namespace).reservations, ONE, "{")
+    store.hset(BudgetKeys(settings.namespace).reservations, ONE, "{")
     store.set(Keys(settings.namespace).pending, "x")
     told = run(settings, "doctor")
     assert "housekeeping: counting fails: ResponseError" in told.stdout

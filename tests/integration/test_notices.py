@@ -17,6 +17,7 @@ from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
+from api_client.notice_keys import NoticeKeys
 from tests.hooks import HookReceiver
 from tests.installation import Installation, command
 from tests.integration.served import serving
@@ -59,7 +60,7 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
         relay = called.relay()
         looked = Keys(used.namespace)
         with redis.Redis.from_url(used.redis_url) as store:  # notices are of what happens from the first look on
-            await wait_until(lambda: store.exists(looked.notices_looked(looked.inbox)))
+            await wait_until(lambda: store.exists(NoticeKeys(looked.namespace).looked(looked.suspended)))
         client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="any")
         done = client.responses.create(model="scripted", input="hello", background=True)
         wrong = client.responses.create(model="scripted", input="broken", background=True)
@@ -111,7 +112,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
             [entry] = outbox.due(10)
             began = time.time() * 1000
             assert not outbox.failed(entry, [], "http://127.0.0.1: answers 500")
-            again: Any = store.zscore(Keys(used.namespace).notices_due, entry.notice_id)
+            again: Any = store.zscore(NoticeKeys(used.namespace).due, entry.notice_id)
             assert again >= began + 4_999, "not before its pause is over"
             [waits] = json.loads(command(used, "notices", "list", "--json").stdout)
             assert waits["tries"] == 1

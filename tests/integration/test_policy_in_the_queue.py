@@ -238,21 +238,21 @@ async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with
         redis = client.store.redis
         assert await redis.hget(keys.policies, policy_hash) == policy.read_bytes()
         assert await redis.ttl(keys.policies) == -1
-        await redis.zadd(keys.policies_used, {policy_hash: 1, "without a turn": 1})
+        await redis.zadd(keys.named("policies:used"), {policy_hash: 1, "without a turn": 1})
         await redis.hset(keys.policies, "without a turn", "rules: []")
         assert await clear_policies(client.store, dry_run=True) == 1
         assert await clear_policies(client.store, dry_run=False) == 1
         assert await redis.hkeys(keys.policies) == [policy_hash.encode()]
         await client.canceller.cancel(turn_id)
-        await client.store.redis.zadd(keys.policies_used, {policy_hash: 1})
+        await client.store.redis.zadd(keys.named("policies:used"), {policy_hash: 1})
         assert await clear_policies(client.store, dry_run=False) == 1
-        assert await redis.exists(keys.policies, keys.policies_used) == 0
+        assert await redis.exists(keys.policies, keys.named("policies:used")) == 0
         # The store lost it, the process knows it: the next submit puts it there again.
         await client.submitter.submit(message("y"))
         assert await redis.hexists(keys.policies, policy_hash)
-        await redis.zadd(keys.policies_used, {policy_hash: 1})
+        await redis.zadd(keys.named("policies:used"), {policy_hash: 1})
         await client.submitter.submit(message("z"))
-        assert (await redis.zscore(keys.policies_used, policy_hash) or 0) > 1, "it is needed still"
+        assert (await redis.zscore(keys.named("policies:used"), policy_hash) or 0) > 1, "it is needed still"
 
 
 async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_no_more(
@@ -339,6 +339,6 @@ async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_
         turn = await client.reader.result(await client.submitter.submit(message("always", "s")), timeout=60)
         assert (turn.outcome, turn.policy) == (Outcome.FAILED, policy_hash)
         await redis.delete(keys.finished)
-        await redis.zadd(keys.policies_used, dict.fromkeys(await redis.hkeys(keys.policies), 1))
+        await redis.zadd(keys.named("policies:used"), dict.fromkeys(await redis.hkeys(keys.policies), 1))
         await clear_policies(client.store, dry_run=False)
         assert await redis.exists(keys.policies) == 0

@@ -57,7 +57,7 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(install
     turn_id = await client.submitter.submit(asked("frage", "s"))
     keys, redis = installation.keys, client.store.redis
     [template] = await redis.hkeys(keys.policies)
-    await redis.zadd(keys.policies_used, {template: 1})
+    await redis.zadd(keys.named("policies:used"), {template: 1})
     assert await clear_policies(client.store, dry_run=False) == 0, "an unfinished turn has it"
     await redis.delete(keys.policies)
     installation.worker()

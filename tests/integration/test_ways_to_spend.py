@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
 from api_client.contract.errors import BudgetExceeded, NotSuspended
@@ -107,7 +108,7 @@ async def _answered_together(who: Spender) -> None:
 
 
 async def _stored_before_it_was_dear(who: Spender) -> None:
-    who.bench.store.hset(who.bench.keys.prices, "scripted", 10_000)
+    who.bench.store.hset(BudgetKeys(who.bench.keys.namespace).prices, "scripted", 10_000)
     who.plays(says(GOOD))
     ids = [await who.submit() for _ in range(20)]
     for turn_id in filter(None, ids):
@@ -208,7 +209,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def spender(bench: Bench) -> Spender:
-    bench.store.hset(bench.keys.prices, "scripted", int(RUN_USD * 1e6))
+    bench.store.hset(BudgetKeys(bench.keys.namespace).prices, "scripted", int(RUN_USD * 1e6))
     return Spender(bench)
 
 
@@ -232,7 +233,7 @@ async def test_a_budget_counts_by_every_name_of_whom_it_is_about(settings: Setti
     used = replace(settings, budgets={entry: LIMIT, "owner:nobody": 0.0, "model:expert": 0.0})
     async with TurnsClient(used) as client:
         bench = Bench(used, client)
-        bench.store.hset(bench.keys.prices, "scripted", int(RUN_USD * 1e6))
+        bench.store.hset(BudgetKeys(bench.keys.namespace).prices, "scripted", int(RUN_USD * 1e6))
         who = Spender(bench)
         await who.turns(says(GOOD), **given)
         judged(f"budget named: {spelling}", who)

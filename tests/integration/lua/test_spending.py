@@ -9,11 +9,11 @@ import redis
 
 from api_client.budgets import spending
 from api_client.budgets.budget import DAY_SECONDS
+from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.admission import Submission
 from api_client.contract.errors import BudgetExceeded, SessionBusy
 from api_client.contract.escalation import Escalation
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import DoubleText, new_turn_id
@@ -33,7 +33,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def priced(settings: Settings, store: redis.Redis) -> None:
-    store.hset(Keys(settings.namespace).prices, "scripted", 400_000)
+    store.hset(BudgetKeys(settings.namespace).prices, "scripted", 400_000)
 
 
 async def ended(client: TurnsClient, ledger: Ledger, session: str, dollars: float, **more: object) -> str:
@@ -123,7 +123,7 @@ async def test_a_callers_cost_limit_lowers_what_is_set_aside_to_the_runs_that_it
 async def test_a_model_without_a_price_is_taken_to_be_as_dear_as_the_dearest(
     client: TurnsClient, store: redis.Redis
 ) -> None:
-    store.hset(Keys(client.settings.namespace).prices, mapping={"cheap": 1_000, "dear": 200_000})
+    store.hset(BudgetKeys(client.settings.namespace).prices, mapping={"cheap": 1_000, "dear": 200_000})
     await client.submitter.submit(request(owner="bob", **ONE_RUN))
     assert (await spent(client))["owner:bob"] == 0.2
 
@@ -154,7 +154,7 @@ async def test_a_turn_that_goes_on_after_its_first_run_gives_back_what_was_guess
 async def test_a_turn_that_never_ran_tells_no_price(client: TurnsClient, store: redis.Redis) -> None:
     await client.canceller.cancel(await client.submitter.submit(request(owner="alice")))
     assert (await spent(client))["owner:alice"] == 0.0
-    assert not store.exists(Keys(client.settings.namespace).prices)
+    assert not store.exists(BudgetKeys(client.settings.namespace).prices)
 
 
 async def test_a_free_model_sets_nothing_aside(client: TurnsClient, ledger: Ledger) -> None:
@@ -183,7 +183,7 @@ async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_o
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     turn_id = await ended(client, ledger, "a", 0.25, owner="alice")
-    read: bytes = store.hget(Keys(client.settings.namespace).reservations, turn_id)  # type: ignore[assignment]
+    read: bytes = store.hget(BudgetKeys(client.settings.namespace).reservations, turn_id)  # type: ignore[assignment]
     reserved = spending._read(turn_id, read.decode())
     for _ in range(2):
         await client.spending._charge(reserved, 250_000, 1)
@@ -235,7 +235,7 @@ async def test_without_budgets_nothing_is_written(settings: Settings, store: red
     async with TurnsClient(replace(settings, budgets={})) as client:
         await client.submitter.submit(request(owner="alice"))
         assert await client.spending.today() == []
-    assert store.exists(Keys(settings.namespace).reservations) == 0
+    assert store.exists(BudgetKeys(settings.namespace).reservations) == 0
 
 
 async def test_figures_by_owner_and_key_come_from_the_turns_that_ended(client: TurnsClient, ledger: Ledger) -> None:

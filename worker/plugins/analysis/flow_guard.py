@@ -16,7 +16,6 @@ from collections.abc import Mapping
 import structlog
 
 from api_client.contract.counters import label, parse
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.figures.metrics import read_buckets
@@ -27,6 +26,8 @@ from api_client.store.connection import OneConnection
 log = structlog.get_logger()
 
 _LOOK_SECONDS, _HELD_MS = 2.0, 10_000
+#: String: the process that watches over flow versions now; lives for seconds.
+_GUARD_KEY = "flows:guard"
 #: Counters of so long count, in minutes.
 _MINUTES = 60
 #: Standard deviations by which the rate has to be above the bound: one false alarm in 740 looks at chance alone.
@@ -87,7 +88,7 @@ class FlowGuard:
 
     async def _is_mine(self) -> bool:
         """Return whether this process looks, and no other: until it is silent for ``_HELD_MS``."""
-        key, redis = Keys(self._store.namespace).flow_guard, self._store.redis
+        key, redis = self._store.keys.named(_GUARD_KEY), self._store.redis
         if await redis.set(key, self._me, nx=True, px=_HELD_MS):
             return True
         if await redis.get(key) != self._me.encode():

@@ -1,0 +1,26 @@
+"""The keys of notices."""
+
+from __future__ import annotations
+
+from api_client.contract.keys import KeyNames, named, named_each
+
+
+class NoticeKeys(KeyNames):
+    """The names of the keys of an installation's outbox."""
+
+    #: Hash: notices that are to be sent or were given up, by id.
+    notices = named("notices")
+    #: Sorted set: when each of them is to be tried, in milliseconds.
+    due = named("notices:due")
+    #: Sorted set: those that were given up, by when.
+    dead = named("notices:dead")
+    #: Sorted set: every notice that was put, by when, so that none is put twice.
+    said = named("notices:said")
+    #: String: the process that sends notices now; lives a minute.
+    sender = named("notices:sender")
+    #: String: a relay has just looked at this (``state``, ``stuck``).
+    watched = named_each("notices:watched:")
+
+    def looked(self, listed: str) -> str:
+        """String: turns before this time in a list (``Keys.finished``, ``Keys.suspended``) were looked at, in ms."""
+        return self.named(f"notices:looked:{listed.rpartition(':')[2]}")
