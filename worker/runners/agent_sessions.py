@@ -71,7 +71,7 @@ def continued(
 
 
 def keep(order: Order, ending: str, content: Callable[[], bytes]) -> str:
-    """Keep a complete run's session and return its name; log an error and return an empty text.
+    """Keep a complete run's session; return its name, or an empty text if that failed.
 
     ``content`` may raise ``OSError`` and ``ValueError``.
     """

@@ -13,7 +13,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30f
 
 
 def digests_of(text: str, *, cut: bool) -> tuple[str, ...]:
-    """Return digests of word sequences spread over a text; ignores case, white space and punctuation.
+    """Return digests of word sequences spread over a text, ignoring case and punctuation.
 
     The last word of a ``cut`` text is left out, because it may be incomplete.
     """

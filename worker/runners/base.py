@@ -45,7 +45,7 @@ AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """A step of an agent; ``text`` is a piece of the answer, a reset's reason, a tool's name or a note."""
+    """A step of an agent: a piece of the answer, a reset, a tool call or a note."""
 
     kind: AgentEventKind
     text: str = ""
@@ -133,7 +133,7 @@ class RunResult:
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
-    """Return the result of a run that could not start, because of this ``host`` or another temporary fault."""
+    """Return the result of a run that could not start: a fault of this ``host``, or another temporary one."""
     kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
@@ -148,17 +148,17 @@ class Stop(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why the run must end: ``cancelled``, ``expired``, ``shutdown``, ``fenced``; empty while it may continue."""
+        """Why the run must end: ``cancelled``, ``expired``, ``shutdown`` or ``fenced``; empty to continue."""
         ...
 
     @property
     def lease_ends(self) -> float:
-        """End of this worker's lease on the turn, by ``time.monotonic()``; the agent must not outlive the lease."""
+        """End of this worker's lease, by ``time.monotonic()``; the agent must not outlive the lease."""
         ...
 
 
 def stop_reason(stop: Stop) -> str:
-    """Return why an agent must end; empty while its lease is in doubt, until the store has answered."""
+    """Return why an agent must end; empty while its lease is in doubt."""
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
 
@@ -166,15 +166,12 @@ Emit = Callable[[AgentEvent], None]
 
 
 def needs_folder(runner: object) -> bool:
-    """Return whether a runner's agents work in files, so that each run needs a folder.
-
-    Runners without files set ``needs_folder = False``.
-    """
+    """Return whether a runner's agents work in files, so that each run needs a folder."""
     return bool(getattr(runner, "needs_folder", True))
 
 
 def reads_files(runner: object) -> bool:
-    """Return whether a runner's agents can read files. Runners without tools set ``reads_files = False``."""
+    """Return whether a runner's agents can read files."""
     return bool(getattr(runner, "reads_files", True))
 
 
@@ -187,7 +184,7 @@ class Runner(Protocol):
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once and return its result; no process of the run is left afterwards.
+        """Run the agent once; return when no process of the run is left.
 
         A failed agent is a verdict, never an exception.
         """
@@ -204,7 +201,7 @@ class Adopts(Protocol):
 
 
 class AsyncRunner(Protocol):
-    """Runs agents of one kind in the worker's event loop, without a thread per run."""
+    """Runs agents of one kind in the worker's event loop."""
 
     @property
     def name(self) -> str:
@@ -212,7 +209,7 @@ class AsyncRunner(Protocol):
         ...
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once and return its result, as ``Runner.run`` does, without blocking the loop."""
+        """Run the agent once, as ``Runner.run`` does, without blocking the loop."""
         ...
 
 

@@ -66,7 +66,7 @@ def passes(status: int, said: str = "") -> bool:
 
 
 def status_of(error: object, http: int = 0) -> int:
-    """Return the status named in an error, also inside a gateway's 5xx; otherwise the HTTP status or 0."""
+    """Return the status named in an error, even inside a gateway's 5xx; otherwise the HTTP status."""
     layers = list(_layers(error))
     said = [
         str(layer.get(name)).strip() for layer in layers for name in _CODES if not isinstance(layer.get(name), bool)
@@ -78,7 +78,7 @@ def status_of(error: object, http: int = 0) -> int:
 
 
 def _layers(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
-    """Yield an error and its nested errors, innermost first: gateways wrap their provider's error."""
+    """Yield an error and its nested errors, innermost first."""
     if isinstance(error, str) and error.lstrip()[:1] in {"{", "["}:
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(error)
@@ -100,7 +100,7 @@ def plain_words(said: str) -> str:
 
 
 def wait_of(headers: Mapping[str, str], error: object = None) -> float:
-    """Return the seconds to wait that a service's headers (lower-case names) or error name; 0 for none."""
+    """Return the seconds to wait that a service's headers or error name; 0 for none."""
     named = dict(headers)
     for layer in _layers(error):
         named |= {str(name).lower(): str(value) for name, value in layer.items()}
@@ -114,7 +114,7 @@ def wait_of(headers: Mapping[str, str], error: object = None) -> float:
 
 
 def _span(text: str) -> float:
-    """Parse ``36``, ``6m0s``, ``20ms``, an epoch time or a date as seconds from now; 0 if past or invalid."""
+    """Parse ``36``, ``6m0s``, ``20ms``, an epoch time or a date as seconds from now."""
     text, found = text.strip(), 0.0
     if re.fullmatch(rf"(?:{_SPAN.pattern}){{1,6}}", text, re.IGNORECASE | re.ASCII):
         found = sum(float(number) * _UNITS[unit.lower()] for number, unit in _SPAN.findall(text))

@@ -73,7 +73,7 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
 
 
 def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
-    """Return what the transcript lacks compared with the Stop hook and the result; empty if nothing."""
+    """Return what the transcript lacks compared with the Stop hook and the result."""
     if STOP not in marks or found.lacks(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not only at its end: standard output may have closed between two results.
@@ -85,7 +85,7 @@ def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStre
 def evidence_of(
     order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: RunRemains, *, lives: bool = False
 ) -> Evidence:
-    """Collect the evidence for the completion gate; ``run`` and ``session`` identify the process in its marks."""
+    """Collect the evidence for the completion gate."""
     asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
     return Evidence(
         run=run,

@@ -59,7 +59,7 @@ def ends_with(text: str, last: str) -> bool:
 
 
 def cut_short(stop_reason: object) -> str:
-    """Return why the model stopped before its answer was complete; empty if it was complete."""
+    """Return why the model stopped early; empty if the answer is complete."""
     reason = str(stop_reason or "")
     return "" if reason in _WHOLE else reason
 

@@ -19,7 +19,7 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return the models a block allows: all versions of its family, because the CLI may request a newer one."""
+    """Return a block's models: all versions of its family, because the CLI may request a newer one."""
     name = option.lower().removesuffix("[1m]")
     if name in _ANY and not settings.proxy_models:
         return ()
@@ -28,6 +28,6 @@ def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
 
 
 def model_prices(own: Prices) -> Prices:
-    """Return a block's own prices, plus Anthropic's for more expensive models that the block does not name."""
+    """Return a block's own prices, plus Anthropic's for more expensive models."""
     listed = {n: each for n, each in _PRICES.items() if not own or each["input"] > own.get("input", 0.0)}
     return {**listed, **(own or _DEAREST)}

@@ -22,7 +22,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """Return one line for each missing CLI program, with the models that need it; empty if all exist."""
+    """Return one line for each missing CLI program, with the models that need it."""
     models: dict[str, list[str]] = {}
     for model, runner in settings.models.items():
         try:

@@ -41,7 +41,7 @@ class ClaudeStream:
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """Start a stream; ``answered`` is the tool call that the run continues, of which only the result follows."""
+        """Start a stream; ``answered`` is the tool call that the run continues."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
@@ -107,10 +107,9 @@ class ClaudeStream:
         return []
 
     def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
-        """Return tokens and cost of this run; ``spent_before`` is the continued session's cost in US dollars.
+        """Return tokens and cost of this run, without the continued session's cost (US dollars).
 
-        The CLI reports the total cost of a continued session. Without a result there is no cost, and the tokens are
-        those of the messages seen.
+        Without a result there is no cost, and the tokens are those of the messages seen.
         """
         used = dict(self._used)
         if not self.result:
@@ -215,11 +214,10 @@ class ClaudeStream:
             raise AnswerTooLong
 
     def _note_usage(self, usage: Mapping[str, Any]) -> None:
-        """Keep the latest usage report of each message; later reports include earlier ones."""
+        """Keep the latest usage report of each message."""
         self._spent.setdefault(self._message, {}).update(_tokens(usage))
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        """Add a result's usage; a process with background tasks gives several results."""
         for name, amount in _tokens(usage).items():
             self._used[name] = self._used.get(name, 0) + amount
 

@@ -38,7 +38,7 @@ class RecordedRun:
 
 
 def content_of(transcript: str, session: str, home: Path) -> bytes:
-    """Read the transcript of an agent session from the path that hooks reported; ``home`` must contain the file.
+    """Read an agent session's transcript from the path that hooks reported, inside ``home``.
 
     Raises:
         OSError: the file is elsewhere, belongs to another session, is not regular or is too large.
@@ -88,7 +88,7 @@ def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -
 
 
 def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
-    """Yield messages of user and model in order, without those of subagents and of the CLI itself."""
+    """Yield messages of user and model in order, without subagents and the CLI itself."""
     for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
         try:
             record = json.loads(line)

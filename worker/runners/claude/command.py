@@ -85,12 +85,12 @@ def door_environment(settings: Settings) -> dict[str, str]:
 
 
 def _key_name(key: str) -> str:
-    """Return the variable for a key; subscription tokens (``claude setup-token``) have their own."""
+    """Return the variable for a key; subscription tokens have their own."""
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
 def arguments(settings: Settings, order: Order, settings_file: Path, session: str, base: Base) -> list[str]:
-    """Build the command line without the program. The prompt goes to standard input: an argument may have 128 kB."""
+    """Build the command line without program and prompt: an argument may have 128 kB only."""
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
@@ -132,12 +132,9 @@ def launch_of(
 
 
 def prepare(order: Order, home: Path, settings: Settings) -> Path:
-    """Create the run's HOME with CLAUDE.md, the folder for marks and the settings file; return the settings file.
+    """Create the run's HOME with CLAUDE.md, the folder for marks and the settings file. Raises ``OSError``.
 
-    HOME and settings are outside the agent's working folder.
-
-    Raises:
-        OSError: the files cannot be written.
+    Returns the settings file. HOME is outside the agent's working folder.
     """
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
@@ -172,10 +169,7 @@ def settings_content(order: Order, home: Path, settings: Settings) -> str:
 
 
 def question_of(order: Order, result: Mapping[str, Any]) -> Interruption | None:
-    """Return the deferred tool call that a person must decide on; None without one.
-
-    The rules are applied again, because the CLI does not pass on the hook's decision.
-    """
+    """Return the deferred tool call that a person must decide on; None without one."""
     call = result.get("deferred_tool_use")
     if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
         return None
@@ -236,7 +230,7 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
 
 
 def writable_paths(settings: Settings) -> list[Path]:
-    """Return the project folders that the settings let agents write; symbolic links are left out."""
+    """Return the project folders that the settings let agents write, without links."""
     paths = [settings.root / name for name in settings.writable]
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 

@@ -228,7 +228,7 @@ def _ended_early(evidence: Evidence) -> _Ruling | None:
 
 
 def _unproven(evidence: Evidence) -> _Ruling | None:
-    """Return the verdict on an apparent success without proof by this run's hooks, or without an answer."""
+    """Return the verdict on an apparent success without an answer or proof by this run's hooks."""
     own = evidence.own
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"

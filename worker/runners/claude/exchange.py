@@ -165,7 +165,7 @@ class ProcessFiles:
 
     @property
     def was_there(self) -> bool:
-        """Return whether the process existed before its current message, so that another could take the message."""
+        """Return whether the process existed before its current message."""
         return self.spare or self.asked > 1
 
     def recording(self, order: Order) -> RunRecording | None:
@@ -205,7 +205,7 @@ class ProcessFiles:
     def result(
         self, message: Exchange, completion: Completion, left: RunRemains, ending: Ending, emit: Emit
     ) -> RunResult:
-        """Build a message's result: correct the event log to match the answer, and keep a complete transcript."""
+        """Build a message's result, and correct the event log to match the answer."""
         order, stream = message.order, message.stream
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace(left.text, f"the answer is in the {left.origin}"):

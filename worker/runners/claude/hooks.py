@@ -108,10 +108,7 @@ def _command(event: str, marks: Path) -> str:
 
 
 def readable_entries(root: Path) -> list[Path]:
-    """Return the readable entries of a project: all but hidden entries, links and ``projects``.
-
-    The root folder ``/`` is not a project and has none.
-    """
+    """Return the readable entries of a project: all but hidden entries, links and ``projects``."""
     if root == root.parent:
         return []
     try:
@@ -137,15 +134,12 @@ def read_marks(directory: Path) -> dict[str, Mark]:
 
 
 def is_over(directory: Path) -> bool:
-    """Return whether all hooks of a session have run, so only the process's exit is missing."""
+    """Return whether all hooks of a session have run."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 
 def obstacle(directory: Path) -> str:
-    """Return why a delivery's folder accepts no marks, such as a full disk; empty if it does.
-
-    Writes a probe, because hooks that cannot write look like hooks that did not run.
-    """
+    """Write a probe, and return why a delivery's folder accepts no marks, such as a full disk."""
     try:
         with opened(directory) as own, opened("marks", own) as marks:
             replace("probe", b"\0" * _PROBE, marks, durable=False)

@@ -124,10 +124,7 @@ def opened(
 
 
 def place_of(order: Order) -> Path:
-    """Return the folder for a new process of an order, and delete leftovers of the session's earlier processes.
-
-    A session's messages come one at a time, so leftovers are outdated.
-    """
+    """Return the folder for a new process, and delete leftovers of the session's earlier processes."""
     top = order.workdir / TRANSCRIPTS / KEPT / order.directory.name
     shutil.rmtree(top.parent, ignore_errors=True)
     return top
@@ -162,7 +159,7 @@ def started(
 
 
 class ClaudeLiving:
-    """A process of the CLI that answers one message after the other (``idle_agents.LivingAgent``)."""
+    """A process of the CLI that answers one message after the other."""
 
     def __init__(self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, bounds: Bounds) -> None:
         self.session, self.fixed = ("", files.mark), ""
@@ -221,7 +218,7 @@ class ClaudeLiving:
         return await asyncio.to_thread(self._ended, message, begun, report or Exit(), stop, emit_from_thread)
 
     def _look(self, message: Exchange) -> None:
-        """Close the input once the message has ended without confirmation. Runs in the loop."""
+        """Close the input once the message has ended without confirmation."""
         if not message.watched:
             return
         if self._process.output_ended:
@@ -239,7 +236,7 @@ class ClaudeLiving:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, message)
 
     def _send(self, message: Exchange) -> bool:
-        """Record and send a message; False if the process does not read it or has lost its proxy. May block."""
+        """Record and send a message; False if the process does not read it. May block."""
         if self._door and self._files.was_there:
             try:
                 self._files.calls = self._door.count()
@@ -294,7 +291,7 @@ class ClaudeLiving:
         return self._process.wait(0) is not None or self._process.known_end is not None
 
     def _alone(self, message: Exchange) -> bool:
-        """Return whether the process lives, is silent, and has no child processes. Waits up to 0.1 s."""
+        """Return whether the process is alive, silent and without children. Waits up to 0.1 s."""
         give_up = time.monotonic() + _TO_BE_ALONE
         while not (alone := self._is_alone(message)) and not self._gone and time.monotonic() < give_up:
             time.sleep(_TO_BE_ALONE / 5)

@@ -54,7 +54,7 @@ class ClaudeCliRunner(ProcessRunner):
         return await super().run_async(order, emit, stop)
 
     def fixed_part(self, order: Order) -> str:
-        """Return the part of an order fixed at process start; empty if it must run alone."""
+        """Return the part of an order fixed at process start; empty: run alone."""
         settings = self._settings.of_model(order.model)
         try:
             return living.fixed_part(settings, find_program(settings), order)
@@ -62,7 +62,7 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a run alone reports the reason
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a finished delivery, or of a finished message of a kept process, or None."""
+        """Return the result of a finished delivery or message, or None."""
         found = recording.recorded(order.directory)
         files = exchange.files_of(found)
         if found is None or files is None:
@@ -76,7 +76,7 @@ class ClaudeCliRunner(ProcessRunner):
         return living.opened(self._agents, settings, find_program(settings), order, fixed, stop)
 
     def spare_part(self, order: Order) -> str:
-        """Return the part of an order that a spare must share with it; empty if it can use none."""
+        """Return the part of an order that a spare must share with it."""
         settings = self._settings.of_model(order.model)
         try:
             return spare.part_of(settings, find_program(settings), order)
@@ -84,7 +84,7 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a cold start reports the reason
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """List the kinds of spares that workers wanted after ``since``, with times. May block."""
+        """List the kinds of spares that workers wanted after ``since``."""
         try:
             return list(spare.kinds(self._settings, since))
         except OSError:

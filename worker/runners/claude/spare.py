@@ -59,7 +59,6 @@ def part_of(settings: Settings, program: str, order: Order) -> str:
 
 
 def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
-    """Build an order of the same kind without any data of a session."""
     return Order(
         turn_id=mark,
         session_id="",
@@ -102,7 +101,7 @@ def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
 
 @dataclass(frozen=True)
 class _Rest:
-    """A stop request that never comes; the guard ends the spare at ``lease_ends``."""
+    """A stop request that never comes."""
 
     lease_ends: float
     reason: str = ""
@@ -177,7 +176,7 @@ class ClaudeSpare(ClaudeLiving):
         return claimed
 
     def _claimed(self, inner: Order, home: Path) -> bool:
-        """Ask the CLI to join the session with the session's permissions; True if it confirms both."""
+        """Ask the CLI to join the session with the session's permissions."""
         rights = json.loads(settings_content(inner, home, self._settings))["permissions"]
         waiting = json.loads(settings_content(self._own, self._files.home, self._settings))["permissions"]
         rights["deny"] += waiting["deny"]  # under its old name
@@ -197,7 +196,7 @@ class ClaudeSpare(ClaudeLiving):
         return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
 
     def _answers(self) -> dict[str, dict[str, Any]]:
-        """Read the CLI's answers to both requests, by name; other output is discarded."""
+        """Read the CLI's answers to both requests, by name."""
         found: dict[str, dict[str, Any]] = {}
         rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
         while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:

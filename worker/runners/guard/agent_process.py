@@ -79,7 +79,7 @@ class AgentProcess:
             self._poll.register(fd, select.POLLIN)
 
     def read(self, seconds: float) -> bytes | None:
-        """Return the next piece of standard output; empty after ``seconds`` without output, None at its end."""
+        """Return the next piece of standard output; empty after ``seconds``, None at its end."""
         if self._stdout not in self._fds:
             return None
         piece: bytes | None = b""
@@ -105,10 +105,7 @@ class AgentProcess:
         return data
 
     def record(self, recording: RunRecording | None) -> None:
-        """Redirect the recording of standard output; None stops recording. May block.
-
-        Only call this method while nobody reads the output.
-        """
+        """Redirect the recording of standard output while nobody reads it. May block."""
         before, self._recording = self._recording, recording
         if before:
             before.close()
@@ -150,7 +147,7 @@ class AgentProcess:
         loop.call_soon(on_end)
 
     def detach(self) -> None:
-        """Stop the event loop's reading. Call this method in the loop; afterwards any thread may own the process."""
+        """Stop the event loop's reading, in that loop; afterwards any thread may own the process."""
         loop, self._loop = self._loop, None
         for fd in self._fds if loop else ():
             loop.remove_reader(fd)  # type: ignore[union-attr]
@@ -190,7 +187,7 @@ class AgentProcess:
         return len(self._fds) == 2 and not self._poll.poll(0)
 
     def when_ended(self, report: Callable[[], object]) -> None:
-        """Call ``report`` at the end of the process, in any thread; ``report`` must not block."""
+        """Call ``report`` at the end of the process, in any thread."""
         with self._lock:
             if not self._ended.is_set():
                 self._on_end = report
@@ -198,7 +195,7 @@ class AgentProcess:
         report()
 
     def stderr(self) -> str:
-        """Return the last 4 kB of standard error; call this method after the end."""
+        """Return the last 4 kB of standard error, after the end."""
         with contextlib.suppress(BlockingIOError):
             for fd in self._fds - {self._stdout}:
                 while data := os.read(fd, 65_536):
@@ -206,15 +203,15 @@ class AgentProcess:
         return self._tail.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> Exit | None:
-        """Wait up to ``seconds`` for the end of all processes; return None if some still run."""
+        """Wait up to ``seconds`` for the end of all processes."""
         return self._exit if self._ended.wait(seconds) else None
 
     def extend(self, lease_ends: float) -> None:
-        """Extend the lease: the guard kills the agent at this ``time.monotonic()``, even without the worker."""
+        """Extend the lease: the guard kills the agent at this ``time.monotonic()``."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def terminate(self, grace: float) -> None:
-        """Send SIGTERM to the process group and SIGKILL ``grace`` seconds later; 0 sends SIGKILL at once."""
+        """Send SIGTERM to the process group, and SIGKILL ``grace`` seconds later."""
         self._send({"do": "terminate", "mark": self.mark, "grace": grace})
 
     def abandon(self) -> None:

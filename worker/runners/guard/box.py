@@ -77,7 +77,7 @@ def level(mode: str, *, wanted: bool) -> Level:
 
 
 def is_used(mode: str) -> bool:
-    """Return whether agents controlled by a model run in a sandbox under this ``HELIX_BOX`` mode."""
+    """Return whether agents controlled by a model get a sandbox in this ``HELIX_BOX`` mode."""
     try:
         return level(mode, wanted=True).kind != "none"
     except BoxError:
@@ -85,19 +85,19 @@ def is_used(mode: str) -> bool:
 
 
 def obstacle() -> str:
-    """Return why this machine cannot make a sandbox, or an empty text; a success is cached."""
+    """Return why this machine cannot make a sandbox, or an empty text."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
     return _problem_of(boxed(["true"], Path("/usr"), (), cut=False), "a box")
 
 
 def network_obstacle() -> str:
-    """Return why a sandbox cannot have a separate network on this machine, or an empty text."""
+    """Return why a sandbox cannot have a separate network here, or an empty text."""
     return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 
 def weakness() -> str:
-    """Describe the protections that a sandbox lacks on this machine; empty if it has all."""
+    """Describe the protections that a sandbox lacks on this machine."""
     lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
     program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
     if (options := own_users(program)) != best:
@@ -108,7 +108,7 @@ def weakness() -> str:
 
 
 def own_users(program: str) -> tuple[str, ...]:
-    """Return the options for the strongest user namespace this machine can make, or an empty tuple."""
+    """Return the options for the strongest user namespace this machine can make."""
     known = (options for options in _OWN_USERS if _knows(program, options))
     return next((options for options in known if not _problem_of(_trial(program, options), "it")), ())
 
@@ -216,7 +216,7 @@ def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
 
 
 def _closed(folder: Path) -> Iterator[Path]:
-    """Yield the paths below a folder that are not world-readable; a worker running as root could read them."""
+    """Yield the paths below a folder that are not world-readable."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -242,5 +242,5 @@ def _hidden_in_proc() -> list[str]:
 
 
 def failed(stderr: str) -> str:
-    """Return bubblewrap's own error from standard error; empty if the sandbox was made."""
+    """Return bubblewrap's own error from standard error."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

@@ -97,13 +97,13 @@ class Record:
                 lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
     def count(self) -> int:
-        """Return how many calls have begun, for use as ``since`` in ``seen``; earlier counts become invalid."""
+        """Return how many calls have begun, for use as ``since`` in ``seen``."""
         with self._lock:
             self._since, self._left_out, self._sums = self._begun, 0, {}
             return self._begun
 
     def seen(self, since: int = 0) -> ObservedCalls:
-        """Return the calls after the first ``since``, which is 0 or the latest result of ``count``."""
+        """Return the calls after the first ``since``."""
         with self._lock:
             calls = [call for number, call in self._calls.items() if number >= since]
             found = [call if isinstance(call, Call) else call.so_far() for call in calls]
@@ -116,12 +116,12 @@ def path_of(directory: Path) -> Path:
 
 
 def adopted(directory: Path, since: int = 0) -> ObservedCalls | None:
-    """Read the call log of a run whose worker died, after the first ``since`` calls; None without a log."""
+    """Read the call log of a run whose worker died, without the first ``since`` calls."""
     return read(path_of(directory), since)
 
 
 def read(path: Path, since: int = 0) -> ObservedCalls | None:
-    """Read a call log, without the first ``since`` calls; None if the file is missing or unreadable."""
+    """Read a call log, without the first ``since`` calls; None if it is missing."""
     try:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):

@@ -74,7 +74,7 @@ def request_of(body: bytes) -> CallRequest:
 
 
 def answer_text(body: bytes, *, streamed: bool) -> str:
-    """Return the text that a model wrote, with tool calls and without reasoning, as far as readable."""
+    """Return the text that a model wrote, with tool calls and without reasoning."""
     pieces: list[str] = []
     for event in re.findall(rb"^data:(.*)$", body, re.MULTILINE) if streamed else [body]:
         with contextlib.suppress(ValueError, RecursionError):

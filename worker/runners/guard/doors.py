@@ -55,11 +55,7 @@ class Doors:
         self._connection = ours
 
     def ask(self, name: str, *given: Any) -> Any:
-        """Send a request to the proxy process and return its answer.
-
-        Raises:
-            OSError: the request failed, or the process is gone.
-        """
+        """Send a request to the proxy process and return its answer. Raises ``OSError``."""
         with self._lock:
             if self.gone:
                 raise ConnectionError("the doors' process has ended")
@@ -100,15 +96,11 @@ class Door:
     _calls: Path | None
 
     def count(self) -> int:
-        """Return how many calls have begun, as ``Record.count`` does.
-
-        Raises:
-            OSError: the proxy is gone.
-        """
+        """Return how many calls have begun. Raises ``OSError`` if the proxy is gone."""
         return int(self._doors.ask("count", self._number))
 
     def failures(self) -> int:
-        """Return how many of the latest calls failed in a row; 0 if the proxy is gone."""
+        """Return how many of the latest calls failed in a row."""
         with contextlib.suppress(OSError):
             return int(self._doors.ask("failures", self._number))
         return 0

@@ -46,12 +46,12 @@ class Bounds:
 
     @property
     def most_processes(self) -> int:
-        """Return the kernel's limit on processes: above ours, so that the run is stopped with a clear reason."""
+        """Return the kernel's limit, above ours, so that our limit gives a clear reason."""
         return 2 * self.processes
 
     @property
     def most_open_files(self) -> int:
-        """Return the kernel's limit on open files per process: above ours, for a clear reason."""
+        """Return the kernel's limit of open files per process, above ours."""
         return 2 * self.open_files
 
     @classmethod
@@ -133,7 +133,7 @@ class Weight:
     _at: float = -math.inf
 
     def of(self, pids: Iterable[int]) -> int:
-        """Return the memory of these processes in bytes, rather too high than too low. May block."""
+        """Return the memory of these processes in bytes, rather too high. May block."""
         found = [facts[1] for facts in map(_stat, map(str, pids)) if facts]
         resident, now = sum(each.resident for each in found), time.monotonic()
         if now - self._at > _WEIGHED_SECONDS or resident - self._resident > _GROWN:
@@ -217,7 +217,7 @@ def _open_files(pid: int) -> int:
 
 
 def _full(path: str, ours: str, allowed: int) -> bool:
-    """Return whether a sandbox's file system is full; False while the sandbox is still being set up."""
+    """Return whether a sandbox's file system is full."""
     try:
         if os.stat(path).st_dev == os.stat(ours).st_dev:  # noqa: PTH116 - on the path of every look
             return False

@@ -69,7 +69,7 @@ class Forwarder:
 
     @contextlib.contextmanager
     def door(self, outbound: Outbound, record: Record | None = None) -> Iterator[Path]:
-        """Open a model proxy for one run and yield the path of its socket; close its connections afterwards."""
+        """Open a model proxy for one run and yield the path of its socket."""
         path = self._folder / f"{next(self._numbers)}.sock"
         with self._open(_Door(outbound, record or Record()), self._put(path)):
             try:
@@ -80,7 +80,7 @@ class Forwarder:
 
     @contextlib.contextmanager
     def loopback(self, outbound: Outbound, record: Record) -> Iterator[str]:
-        """Open a model proxy on a loopback port and yield its secret address, which reaches only the service."""
+        """Open a model proxy on a loopback port and yield its secret address."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
         listener.setblocking(False)
         secret = f"/{secrets.token_urlsafe(16)}"
@@ -98,7 +98,7 @@ class Forwarder:
                 self._do(door.close())
 
     def close(self) -> None:
-        """Delete the socket folder after all proxies are closed; a later ``sweep`` handles killed processes."""
+        """Delete the socket folder after all proxies are closed."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -342,7 +342,7 @@ class _Peer:
 
 
 def _headers_for(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, bytes]]:
-    """Build the headers sent to the service: without hop-by-hop headers and the agent's key, with ours."""
+    """Build the headers sent to the service: with our key instead of the agent's."""
     dropped = _HOP_BY_HOP | upstream.ours.keys() | {b"accept-encoding"}
     if any(upstream.ours.values()):  # with its own key, the agent could send its data to another account
         dropped |= _KEYS
@@ -381,7 +381,7 @@ async def _bring_back(service: _Peer, asker: _Peer, call: CallListener | None) -
 
 
 def _alike(framing: AnswerFraming, asker: _Peer) -> bool:
-    """Return whether client and service frame the body alike: copying raw bytes is ten times cheaper."""
+    """Return whether client and service frame the body alike, so that raw bytes can be copied."""
     return not framing.until_closed and asker.http.their_http_version != b"1.0"
 
 
@@ -450,7 +450,6 @@ class _Served:
         self._open.pop(number)[0].close()
 
     def end(self) -> None:
-        """Close all proxies; unfinished calls are logged as they are."""
         for number in list(self._open):
             self.close(number)
         self._forwarder.close()

@@ -175,7 +175,7 @@ class Guard:
                 os.close(fd)
 
     def _record(self, agent: _Agent | None, path: str, fds: list[int]) -> None:
-        """Write the agent's end to this recording from now on; it belongs to the agent's next message."""
+        """Write the agent's end to the recording of its next message from now on."""
         if agent is None or len(fds) != 2:
             for fd in fds:
                 os.close(fd)
@@ -233,7 +233,7 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Collect ended children: agents, and orphans of agents (the guard is their subreaper)."""
+        """Collect ended children: agents, and orphans of agents."""
         by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.running}
         while True:
             try:
@@ -327,7 +327,7 @@ class Guard:
         self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
 
     def _send_reports(self) -> None:
-        """Send reports without blocking: a frozen worker must not keep the guard from killing its agents."""
+        """Send reports without blocking, because the worker may be frozen."""
         while self._outbox and self._worker_lives:
             try:
                 self._sock.send(self._outbox[0], socket.MSG_DONTWAIT)

@@ -65,7 +65,7 @@ class Launch:
 
 
 def own_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Build an agent's environment; only the variables in ``names`` are copied from the worker."""
+    """Build an agent's environment with only these variables of the worker."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
@@ -192,7 +192,7 @@ def ended_before(found: FinishedRun) -> Ending:
 
 
 def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
-    """Return a callback that emits the events of each line; a too long answer raises ``LimitReached``."""
+    """Return a callback that emits the events of each line."""
 
     def hear(line: bytes) -> None:
         try:

@@ -18,7 +18,7 @@ _PREFIX = f"{MARK}=".encode()
 
 
 def marks() -> Iterator[tuple[int, str]]:
-    """Yield every process id with its process tag; an empty tag if there is none or ``environ`` is unreadable."""
+    """Yield every process id with its process tag, which may be empty."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
         if entry.isdecimal():
             yield int(entry), _mark_in(_read(f"/proc/{entry}/environ"))
@@ -79,9 +79,9 @@ def number_inside(pid: int) -> int:
 
 
 def of_agent(first: int, mark: str) -> set[int]:
-    """Find the processes of an agent: those with its tag, descendants of its first process, and untagged orphans.
+    """Find the processes of an agent: tagged ones, descendants of its first process, and untagged orphans.
 
-    An untagged orphan is a child of the guard that removed its tag; it may belong to another agent.
+    Untagged orphans are the guard's children without a tag; they may belong to other agents.
     """
     seen = dict(marks())
     parents = {pid: parent_of(pid) for pid in seen}
@@ -93,7 +93,7 @@ def of_agent(first: int, mark: str) -> set[int]:
 
 
 def suspend(first: int, mark: str) -> list[int]:
-    """Stop (SIGSTOP) all running processes of an agent, including new ones, and return their ids."""
+    """Stop (SIGSTOP) all running processes of an agent, and return their ids."""
     stopped: list[int] = []
     for _ in range(5):
         found = [pid for pid in sorted(of_agent(first, mark)) if (_stat(pid) or [b"X"])[0] not in b"TtZX"]
@@ -106,18 +106,18 @@ def suspend(first: int, mark: str) -> list[int]:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process; ignore processes that are gone or inaccessible."""
+    """Send a signal to a process, if possible."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def sweep(mark: str) -> tuple[int, ...]:
-    """Kill every process with this tag; return those that survive, as ``_sweep`` does."""
+    """Kill every process with this tag, and return the survivors."""
     return _sweep(lambda seen: seen == mark)
 
 
 def sweep_before(turn: str, delivery: int) -> tuple[int, ...]:
-    """Kill processes left by earlier deliveries of a turn; return those that survive, as ``_sweep`` does."""
+    """Kill processes left by earlier deliveries of a turn, and return the survivors."""
 
     def earlier(mark: str) -> bool:
         number = mark.rpartition(".")[2]
@@ -127,7 +127,7 @@ def sweep_before(turn: str, delivery: int) -> tuple[int, ...]:
 
 
 def _sweep(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
-    """Kill processes with a matching tag until none is found, or ``seconds`` have passed; return the survivors."""
+    """Kill processes with a matching tag for at most ``seconds``; return the survivors."""
     give_up = time.monotonic() + seconds
     while True:
         found = tuple(pid for pid, seen in marks() if seen and ours(seen))

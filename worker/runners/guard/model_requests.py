@@ -36,7 +36,7 @@ _SAID = frozenset({"citations", "annotations", "args", "response", "arguments"})
 
 
 class CallNotAllowed(Exception):
-    """The model proxy refuses a call; ``word`` is the ``proxy_allows`` entry that would allow the call, or empty."""
+    """The model proxy refuses a call; ``word`` in ``proxy_allows`` would allow it."""
 
     def __init__(self, message: str, word: str = "") -> None:
         super().__init__(message)
@@ -143,7 +143,7 @@ class _Rules:
             self._check_tool(inner)
 
     def _look(self, value: object, *, item: bool = False) -> None:
-        """Search content shown to the model for external sources. ``item``: its objects may be references."""
+        """Search content shown to the model for external sources."""
         if isinstance(value, list):
             for each in value:
                 if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):

@@ -74,19 +74,19 @@ class ProcessRunner:
         return ""
 
     def missing(self, option: str, settings: Settings) -> str:
-        """Return which program this machine lacks to run the model; empty if it is installed."""
+        """Return which program this machine lacks; empty if it is installed."""
         return ""
 
     def tried(self, option: str, settings: Settings) -> str:
-        """Start the agent as a trial and return why it does not work; empty on success. Takes seconds."""
+        """Start the agent as a trial, and return why it does not work. Takes seconds."""
         return ""
 
     def certified(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the path of the agent's program and its certified version; empty texts without them."""
+        """Return the path of the agent's program and its certified version."""
         return "", ""
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the name of the model in its service's model list; empty if there is no list to check."""
+        """Return the model's name in its service's model list."""
         return ""
 
     def prepare(self, order: Order) -> Play | RunResult:
@@ -131,7 +131,7 @@ class ProcessRunner:
         return result
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once in this thread; a failed agent becomes a verdict, not an exception."""
+        """Run the agent once in this thread."""
         held = contextlib.ExitStack()
         started = self._start(order, emit, stop, held)
         if isinstance(started, RunResult):

@@ -230,7 +230,7 @@ class _Guard:
 
 
 def recording_beside(folder: Path, head: bytes = b"") -> RunRecording | None:
-    """Start a recording next to a folder; log the error and return None if that fails."""
+    """Start a recording next to a folder, or log why that is impossible."""
     try:
         return RunRecording(folder, head)
     except OSError as error:

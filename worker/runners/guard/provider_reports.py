@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 
 def api_of(path: str) -> Api | None:
-    """Return the API of a model call by its path; None for other requests, such as counting tokens."""
+    """Return the API of a model call by its path; None for other requests."""
     if path.endswith("/messages"):
         return "messages"
     if path.endswith(("/responses", "/responses/compact")):
@@ -160,7 +160,7 @@ class ProviderForm:
     last: bytes = b""
 
     def events(self, lines: bytes) -> list[bytes]:
-        """Return the events that contain a pattern; searching is much cheaper than parsing."""
+        """Return the events that contain a pattern, without parsing."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)

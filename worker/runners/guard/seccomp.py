@@ -67,7 +67,7 @@ def _ranges(numbers: list[int]) -> list[list[int]]:
 
 
 def filter_path() -> str:
-    """Return a path to this machine's compiled filter, valid while this process lives; empty if there is none."""
+    """Return a path to this machine's compiled filter, valid while this process lives."""
     return _path_of(os.getpid())
 
 

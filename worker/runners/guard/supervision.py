@@ -57,7 +57,7 @@ class RunLimits(Protocol):
 
 
 class LimitReached(Exception):
-    """The agent exceeded a limit, named in the message; line callbacks may raise this error too."""
+    """The agent exceeded the limit named in the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Ending:
 
     @property
     def _killed_by_others(self) -> bool:
-        """Return whether somebody other than worker and guard sent SIGKILL; a sandbox exits with 137."""
+        """Return whether neither worker nor guard sent the SIGKILL; a sandbox exits with 137."""
         boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
         return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
@@ -156,7 +156,7 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> Ending:
-        """Watch the agent to its end in this thread. Exceptions of the line callback are raised."""
+        """Watch the agent to its end in this thread."""
         return self.ending(self.watch())
 
     def watch(self) -> Exit:
@@ -229,7 +229,7 @@ class Supervision:
         return not self._rest and not self._cause
 
     def hear_rest(self) -> None:
-        """Process the last line, which may lack a newline. Exceptions are as in ``hear``."""
+        """Process the last line, which may lack a newline."""
         if self._rest:
             self._hand_on([bytes(self._rest)])
 
@@ -242,7 +242,7 @@ class Supervision:
             self._limit(str(limit))
 
     def exceeded(self) -> str:
-        """Return the limit that the agent exceeds, or an empty text. May block; measures at most every half second."""
+        """Return the limit that the agent exceeds, or an empty text. May block."""
         if (now := time.monotonic()) - self._looked >= _CALLS_SECONDS:
             self._looked = now
             if self.failures() > MOST_FAILURES:
@@ -259,7 +259,7 @@ class Supervision:
         self.end("limit", grace=0)
 
     def check(self) -> None:
-        """Check stop requests, times and the lease. Call every ``PATIENCE`` seconds; never blocks for long."""
+        """Check stop requests, times and the lease; call this every ``PATIENCE`` seconds."""
         now, reason = time.monotonic(), self._reason()
         if self._doubts or now - self._checked > 10 * PATIENCE:  # the agent was suspended, or the worker was frozen
             self._heard += now - self._checked
@@ -283,7 +283,7 @@ class Supervision:
         self._check_guard()
 
     def _reason(self) -> str:
-        """Return the stop reason; while the lease is in doubt, count rounds so that a frozen worker is not fenced."""
+        """Return the stop reason, unless the lease is in doubt."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
 

@@ -244,7 +244,7 @@ def _text(content: object) -> str:
 
 
 def _fail(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
-    """Report an error by HTTP status (0 without a response) and the service's words, and exit."""
+    """Report an error by HTTP status and the service's words, and exit."""
     status, text = status_of(said, http_status), f"{what}: {plain_words(said)}"
     if 400 <= status < 500 and FILTERED.search(said):
         _emit({"event": "refusal", "text": text, "filtered": True})

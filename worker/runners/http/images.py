@@ -15,7 +15,7 @@ from worker.files.safe_io import opened, read
 
 
 def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """Attach to each user message the images it names, at most ``MAX_IMAGES`` in all, newest first."""
+    """Attach to each user message the images it names, at most ``MAX_IMAGES``, newest first."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = images_named(message.get("content", "")) if message.get("role") == "user" else []

@@ -27,7 +27,7 @@ Step = tuple[str, dict[str, Any]]
 
 
 class ScriptError(HelixError):
-    """A script is unreadable or does not match a message; the error names file, rule, list and step."""
+    """A script is invalid or does not match a message."""
 
     code = "invalid_script"
 

@@ -51,7 +51,7 @@ class Witness:
 
 
 class Player:
-    """Plays a list of steps; each step is a method, its fields are the arguments (docs/scripted-agent.md)."""
+    """Plays a list of steps; each method is a step (docs/scripted-agent.md)."""
 
     def __init__(self, emit: Say, directory: Path, mark: str, prompt: str = "") -> None:
         self.emit = emit
