@@ -50,7 +50,7 @@ def file_of(order: Order, session: str, ending: str) -> Path:
 def continued(
     order: Order, ending: str, most: int, reader: Callable[[bytes], T], *, history: bool = True
 ) -> tuple[str, str, T] | None:
-    """Find the agent session that a run continues: its name, what it holds, and ``reader``'s result for its file.
+    """Find the agent session that a run continues; return its id, what it holds, and its parsed file.
 
     The turn's last complete run holds the user's ``message``. Otherwise, with ``history``, the session's last accepted
     answer holds the ``history``, unless it was edited or regenerated. Missing, damaged and larger files (more than
@@ -88,13 +88,13 @@ def keep(order: Order, ending: str, content: Callable[[], bytes]) -> str:
 
 
 def put_aside(file: Path) -> None:
-    """Rename a session that its agent rejects, so that the next run starts fresh."""
+    """Rename the file of a session that the agent rejects, so that the next run starts fresh."""
     if file.is_file():
         file.rename(file.with_suffix(".refused"))
 
 
 def instructions_of(order: Order) -> str:
-    """Return the session's CLAUDE.md; empty without one."""
+    """Return the content of the session's CLAUDE.md, or an empty text."""
     try:
         with opened(order.workdir) as session:
             return read(RULES, session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")

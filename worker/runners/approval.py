@@ -68,7 +68,7 @@ def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -
 
 
 def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
-    """Return the input of a run's hook or client; ``boxed``: the agent runs in a sandbox."""
+    """Build the input for a run's tool hook; ``boxed`` tells whether the agent runs in a sandbox."""
     tools = order.tools
     if tools is None:
         return {}

@@ -109,7 +109,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """The result of a run.
+    """The result of one run of an agent.
 
     Attributes:
         text: the answer, or its longest known beginning.
@@ -133,7 +133,7 @@ class RunResult:
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
-    """Return the result of a run that could not start: a fault of this ``host``, or another temporary one."""
+    """Return the error result of a run that never started, because of this host or another temporary fault."""
     kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
@@ -158,7 +158,7 @@ class Stop(Protocol):
 
 
 def stop_reason(stop: Stop) -> str:
-    """Return why an agent must end; empty while its lease is in doubt."""
+    """Return why an agent must end; empty while the worker's lease is in doubt."""
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
 
@@ -193,10 +193,10 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A runner that can read a finished run from its delivery's folder. Optional."""
+    """A runner that can read the result of a finished run from its folder."""
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the complete result of a delivery, or None if its agent must run again. May block."""
+        """Return the complete result of an earlier delivery, or None if the agent must run again. May block."""
         ...
 
 

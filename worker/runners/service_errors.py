@@ -41,7 +41,7 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def fault_of(status: int, said: str) -> str:
-    """Classify a service's error as a ``contract.completion.Fault`` value; empty for other errors.
+    """Classify a service's error as a ``contract.completion.Fault``; empty for other errors.
 
     ``status`` is the HTTP status; 0 without a response.
     """

@@ -39,10 +39,10 @@ _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 
 
 def ruling(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
-    """Return the first matching rule; an empty mapping leaves the decision to the agent's own permissions.
+    """Return the first rule that matches a tool call, or an empty mapping.
 
-    Each command of a line is checked by itself, and the strictest result counts. ``root`` is HELIX_ROOT; relative paths
-    in ``arguments`` start at ``folder``, where the agent works.
+    Without a rule, the agent's own permissions decide. Each command of a line is checked by itself, and the strictest
+    result counts. ``root`` is HELIX_ROOT; relative paths in ``arguments`` start at ``folder``, where the agent works.
     """
     call = _Call(tool, arguments, root, folder)
     parts: list[ShellCommand | None] = [*call.commands] if len(call.commands) == 1 else [*call.commands, None]
@@ -64,7 +64,7 @@ def _ruling(rules: Sequence[Rule], call: _Call, command: ShellCommand | None) ->
 
 
 def _strictness(rule: Rule) -> int:
-    """Rank a rule; no rule ranks above ``run``, because the agent's own permissions then decide."""
+    """Rank a rule by strictness; no rule counts as stricter than a rule that lets the call run."""
     word = rule.get("do", "ask") if rule else ""
     return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
 
@@ -117,7 +117,7 @@ def _fit(rule: Rule, call: _Call, command: ShellCommand | None) -> Fit:
 
 
 def _command_fit(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Fit:
-    """Match a command: literally for a rule that lets it run, otherwise in every way it may be meant."""
+    """Match a command with a pattern; a rule that lets commands run needs a literal match."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
         return fit(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Fit.NO

@@ -35,7 +35,7 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def killed(code: int | None, who: str) -> tuple[Why, str] | None:
-    """Return why a run is incomplete if a signal killed ``who`` or its exit code is unknown; otherwise None."""
+    """Return why a run is incomplete after a signal or with an unknown exit code; otherwise None."""
     if code is None:
         return Why.BROKE_OFF, f"nobody knows how {who} ended"
     return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
@@ -85,7 +85,7 @@ class Transcript:
         return [heard] if heard else []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Collect one event of the agent and return the event to pass on, if any.
+        """Collect one event of the agent, and return the event to show, if any.
 
         Raises:
             AnswerTooLong: the answer is too long.

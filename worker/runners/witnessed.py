@@ -131,7 +131,7 @@ class ObservedCalls:
         return [call for call in self.calls if call.tools] or self.calls
 
     def broken(self, answer: str, *, every: bool) -> Call | None:
-        """Return a failed call that was not repeated and whose text is in the answer, or None.
+        """Return a failed model call that was not repeated and whose text is in the answer, or None.
 
         ``every`` also reports failed calls without text, because their part is missing from the answer.
         """
@@ -173,7 +173,7 @@ class ObservedCalls:
 
 
 def objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
-    """Return why the calls contradict a complete end; empty if they do not.
+    """Return why the observed calls contradict a complete end; empty if nothing does.
 
     Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
@@ -206,7 +206,7 @@ def weigh(
     ends_by_tool: bool = False,
     required: bool = False,
 ) -> Completion:
-    """Check an agent's verdict against its observed model calls; None means that there was no model proxy.
+    """Check an agent's verdict against its observed model calls, if there was a model proxy.
 
     ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
     (``ObservedCalls.broken``). A broken-off or silent run gets the error that the provider reported. ``required``:

@@ -68,7 +68,7 @@ class RequestFailed(Exception):
 
 
 def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
-    """Return the answer to the prompt, which ends protocol 1; None for any other message.
+    """Return the result of the prompt request, whose arrival ends the run; None for any other message.
 
     Raises:
         RequestFailed: the prompt failed.
@@ -253,7 +253,7 @@ class Client:
             self._reports.say(**_STOPPED[str(reason)])
 
     def _unended(self, end: Mapping[str, Any]) -> str:
-        """Return what contradicts the end: a reported error or a running tool; empty for nothing."""
+        """Return an error or a running tool that contradicts a reported end; empty for none."""
         if error := _mapping(end.get("_meta")).get("error"):
             return f"the agent reports an error: {_mapping(error).get('message') or error}"
         running = [
@@ -420,7 +420,7 @@ class Client:
             self._lock.release()
 
     def _interrupt(self) -> None:
-        """Ask the agent to stop because a person is asked; terminate it if it does not stop in time."""
+        """Ask the agent to stop, because a person must decide; terminate it after a time limit."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()

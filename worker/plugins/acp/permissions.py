@@ -11,7 +11,7 @@ from worker.runners.tool_rules.patterns import fit
 
 
 def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return whether a call without a matching rule may run: its kind is listed, or it edits files in ``folder``."""
+    """Return whether the settings allow a call that no rule matches, by its kind and its paths."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
@@ -28,7 +28,7 @@ def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Return the policy's decision on a call: run, ask, deny or empty. The tool's name is the call's kind.
+    """Apply the policy's rules to a call: run, ask, deny, or an empty text without a matching rule.
 
     A call without input is denied if a rule for its tool names arguments, the network or an unknown folder, or asks a
     person.

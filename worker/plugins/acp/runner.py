@@ -39,7 +39,7 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpAgent:
-    """A declared agent; ``mode`` is its session's mode, or empty for the agent's default."""
+    """A declared ACP agent, with the session mode that it should use."""
 
     program: AgentProgram
     mode: str = ""
@@ -71,7 +71,7 @@ class AcpLines(ChildLines):
         self.pieces: list[tuple[str, str]] = []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Collect one event of our client and return the event to pass on, if any."""
+        """Collect one event of our client process, and return the event to show, if any."""
         if event.get("event") != "asks":
             heard = super().take(event)
             if heard and heard.kind == "output":
@@ -124,13 +124,13 @@ class AcpRunner(ProgramRunner):
         return kept.lstrip("\n") if asides else kept
 
     def interruption(self, run: Run, heard: Heard) -> Interruption | None:
-        """Return the question for a person about the reported call, or None."""
+        """Return the question about the tool call that needs a person's decision, or None."""
         if not isinstance(heard, AcpLines) or not heard.asks:
             return None
         return waiting(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command of our client, which starts the agent, and its mounts."""
+        """Return the command and the mounts of our client process, which starts the agent."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def stdin(self, run: Run) -> bytes:

@@ -101,7 +101,7 @@ class Service:
 
     @property
     def repaired(self) -> bool:
-        """Return whether a later call repeated the call that got ``PART``, or continued its limited answer."""
+        """Return whether a later model call repeated the failed call, or continued its shortened answer."""
         first, *later = self._since_part or [{}]
         goes_on = self._limited and any(PART in json.dumps(each) for each in later)
         return goes_on or any(_question(each) == _question(first) for each in later)

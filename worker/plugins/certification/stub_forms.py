@@ -72,7 +72,7 @@ def _block(index: int, what: str, **more: Any) -> dict[str, Any]:
 
 
 def parsed(given: str) -> Any:
-    """Parse a JSON text; an empty object if it is invalid."""
+    """Parse a JSON text; return an empty object for invalid JSON."""
     try:
         return json.loads(given)
     except ValueError:

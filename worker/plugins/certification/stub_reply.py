@@ -61,7 +61,7 @@ class StubReply:
         return "".join(self.pieces)
 
     def fitted(self, request: dict[str, Any]) -> StubReply | None:
-        """Return the reply adapted to a request, or None if it does not fit."""
+        """Return the reply adapted to a request, or None if the reply does not suit the request."""
         if self.helper:
             called = _sub_agent_call(request)
             return replace(self, tool=called) if called else None

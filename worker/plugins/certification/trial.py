@@ -65,7 +65,7 @@ class Trial:
 
     @property
     def ours(self) -> bool:
-        """Return whether our verdict is ``complete``."""
+        """Return whether the runner's verdict is ``complete``."""
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
@@ -80,12 +80,12 @@ class Trial:
 
     @property
     def agent_says(self) -> str:
-        """The agent's own word for its end."""
+        """The agent's own report of its end."""
         return str(self.evidence.get("agent_says") or f"exit {self.evidence.get('exit_code')}")
 
     @property
     def said(self) -> str:
-        """Our verdict, or the kind of its error."""
+        """The runner's verdict, or the kind of its error."""
         completion = self.result.completion
         return completion.kind.value if completion.kind else completion.verdict.value
 
@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def problem(self) -> str:
-        """The verdict's mistake; empty if it is right."""
+        """Describe what is wrong with the verdict; empty for a right verdict."""
         if self.false(self.ours):
             return "taken for complete falsely"
         if self.lost(self.ours):

@@ -31,7 +31,7 @@ _BLOCK = 2
 
 
 def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a call's arguments, with the command's working folder and the paths of a patch."""
+    """Return a tool call's arguments, including its working folder and the paths of a patch."""
     given = dict(call["tool_input"])
     if call.get("cwd") and os.path.realpath(call["cwd"]) != os.path.realpath(folder):
         given["cwd"] = call["cwd"]
@@ -42,7 +42,7 @@ def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
-    """Return why a call is blocked; empty if it may run inside Codex's own sandbox."""
+    """Return why the policy blocks a tool call; empty for an allowed call."""
     question = Path(order["question"])
     tool, folder = call["tool_name"], order["folder"]
     given = arguments_of(call, folder)
@@ -73,7 +73,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
 
 
 def interrupt() -> None:
-    """Interrupt Codex so that it ends its turn; if it is not found, the model reads that it must stop."""
+    """Interrupt the Codex process, so that Codex ends its turn."""
     process = os.getppid()
     while process > 1:
         name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")

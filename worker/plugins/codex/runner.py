@@ -70,7 +70,7 @@ class CodexOutput:
 
     @property
     def asks(self) -> Mapping[str, Any]:
-        """The call that needs a person's decision, with ``tool`` and ``arguments``; empty without one."""
+        """The tool call that needs a person's decision, with ``tool`` and ``arguments``."""
         try:
             found = json.loads((self._hooked / _QUESTION).read_text(encoding="utf-8")) if self._hooked else {}
         except (OSError, ValueError):
@@ -85,7 +85,7 @@ class CodexOutput:
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """The last end of a turn and its message, as evidence."""
+        """Codex's own report of the turn's end, as evidence."""
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
@@ -183,7 +183,7 @@ class CodexOutput:
 
 
 def _unwrapped(command: str) -> str:
-    """Return a command without the shell around it: ``/bin/bash -lc 'pytest -q'``."""
+    """Strip the shell from a command such as ``/bin/bash -lc 'pytest -q'``."""
     found = _SHELL.match(command)
     try:
         inside = shlex.split(command[found.end() :]) if found else []
@@ -240,7 +240,7 @@ class CodexRunner(ProgramRunner):
         return waiting(run.order, _text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command and its mounts; write the hook's input if the run has rules."""
+        """Return the command and its mounts, and write the input file of the tool hook."""
         if run.order.tools is None:
             return super().started(run)
         orders = run.home / _ORDERS
@@ -250,7 +250,7 @@ class CodexRunner(ProgramRunner):
         return [run.path, *self.arguments(run)], [*OUR_CODE, Bind(orders)]
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the arguments. Codex's own sandbox is turned off inside ours, where it cannot work."""
+        """Return Codex's arguments, which turn off its own sandbox inside ours."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
         if box.is_used(run.settings.box):
             sandbox = "danger-full-access"

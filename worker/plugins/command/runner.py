@@ -127,7 +127,7 @@ class CommandOutput:
     journal = None
 
     def __init__(self, command: CommandRules, read_file: Callable[[str], str | None]) -> None:
-        """Create a reader; ``read_file`` returns a text from the delivery's folder, or None."""
+        """Create a reader; ``read_file`` returns the text of a file in the delivery's folder, or None."""
         self._command = command
         self._read_file = read_file
         self._pieces: list[str] = []
@@ -142,7 +142,7 @@ class CommandOutput:
 
     @property
     def session(self) -> str:
-        """A constant, because a command's state folder is its session."""
+        """A constant: the session of a command is its state folder."""
         return "kept"
 
     @property
@@ -152,7 +152,7 @@ class CommandOutput:
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """An empty mapping, because commands report nothing about themselves."""
+        """An empty mapping: commands report nothing about themselves."""
         return {}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
@@ -180,7 +180,7 @@ class CommandOutput:
         return (AgentEvent(kind="output", text=said),)
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict on a run that exited by itself; a run that breaks its rule is incomplete."""
+        """Return the verdict on a command that exited by itself, by its declared rule."""
         rule, code, why, reason = self._command.complete, ending.exit.code, Why.BROKE_OFF, ""
         if ended := killed(code, "the command"):
             why, reason = ended
@@ -224,12 +224,12 @@ class CommandRunner(ProgramRunner):
         return self.command(option, settings).program
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the arguments, followed by the prompt if the command expects it there."""
+        """Return the command's arguments, which may end with the prompt."""
         found = super().arguments(run)
         return [*found, run.prompt] if self.command(run.order.option, run.settings).prompt == "argument" else found
 
     def stdin(self, run: Run) -> bytes:
-        """Return the prompt if the command reads it from standard input."""
+        """Return the prompt for standard input, or nothing if the command expects the prompt elsewhere."""
         return super().stdin(run) if self.command(run.order.option, run.settings).prompt == "stdin" else b""
 
     def hear(self, run: Run) -> CommandOutput:

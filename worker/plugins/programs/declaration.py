@@ -66,7 +66,7 @@ class AgentProgram:
 
     @property
     def asks_here(self) -> bool:
-        """Return whether the program gets its model's address from us, so calls pass our model proxy."""
+        """Return whether the program calls its model through our model proxy."""
         return self.names("url")
 
     def names(self, name: str) -> bool:
@@ -95,7 +95,7 @@ def template(value: Any) -> str:
 
 
 def below_home(value: Any) -> str:
-    """Check that a path is relative and stays in its folder."""
+    """Check that a path in a declaration is relative and does not leave its folder."""
     path = PurePosixPath(word(value))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("must be a path below its folder, such as .agent/sessions")
@@ -143,5 +143,5 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
 
 
 def program_of(found: Mapping[str, Any]) -> AgentProgram:
-    """Build the program from a parsed declaration."""
+    """Build the agent program from a parsed declaration."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})

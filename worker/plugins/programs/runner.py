@@ -66,7 +66,7 @@ class Heard(Protocol):
 
     @property
     def finished(self) -> bool:
-        """True once the agent has reported its end; if it then hangs, it may be killed."""
+        """Return whether the agent has reported its end, after which a hanging process may be killed."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def prompt(self) -> str:
-        """The prompt: instructions (if the agent reads no file with them), the question, a person's decision."""
+        """The prompt: the session's instructions, the conversation, and a person's decision."""
         order = self.order
         asked = prompt_for(
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def instructions(self) -> str:
-        """The session's CLAUDE.md; empty without one."""
+        """The content of the session's CLAUDE.md, or an empty text."""
         return instructions_of(self.order)
 
     @property
@@ -153,7 +153,7 @@ class ProgramRunner(ProcessRunner):
     needs_every_call = False
 
     def model(self, option: str) -> str:
-        """Return the model requested from the service, the part after the agent's name."""
+        """Return the model requested from the service: the part of the option after the agent's name."""
         return option.partition(":")[2]
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
@@ -190,7 +190,7 @@ class ProgramRunner(ProcessRunner):
         return find(program, settings), program.version
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the model's name in its service's list; empty if our proxy does not serve a list."""
+        """Return the model's name in its service's model list; empty if there is no list to check."""
         program = self.program(option, settings)
         return self.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
 

@@ -48,7 +48,7 @@ class PythonRunner(ProgramRunner):
         return AgentProgram(program=sys.executable, environment=service, state=("state",))
 
     def tried(self, option: str, settings: Settings) -> str:
-        """Import the function as a run would, and return the error text; empty on success."""
+        """Import the agent's function in a separate process, and return the error text; empty on success."""
         module, function, _ = self._named(option)
         asked = json.dumps({"module": module, "function": function, "root": str(settings.root)})
         try:
@@ -81,7 +81,7 @@ class PythonRunner(ProgramRunner):
         return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(Bind(path) for path in folders)]
 
     def stdin(self, run: Run) -> bytes:
-        """Return the function to call and its input, JSON-encoded."""
+        """Return the function's name and its arguments as JSON."""
         module, function, model = self._named(run.order.option)
         state = run.home / "state"
         state.mkdir(exist_ok=True)

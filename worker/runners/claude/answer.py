@@ -43,12 +43,12 @@ class RunRemains:
 
     @property
     def transcript(self) -> str:
-        """The transcript's path as reported to the hooks; empty if no hook ran."""
+        """The path of the run's transcript, as reported to the hooks."""
         return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
 
 
 def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> RunRemains:
-    """Find the answer of a run in its folder, on its standard output or in its transcript."""
+    """Find the answer of a run in its answer file, its standard output or its transcript."""
     marks = read_marks(order.directory)
     if answer := written_files(order.directory).get(RESPONSE, "").strip():
         return RunRemains(text=answer, origin="file", marks=marks)
@@ -73,7 +73,7 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
 
 
 def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
-    """Return what the transcript lacks compared with the Stop hook and the result."""
+    """Return which part of the answer a transcript lacks, compared with the Stop hook and the result."""
     if STOP not in marks or found.lacks(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not only at its end: standard output may have closed between two results.
@@ -85,7 +85,7 @@ def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStre
 def evidence_of(
     order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: RunRemains, *, lives: bool = False
 ) -> Evidence:
-    """Collect the evidence for the completion gate."""
+    """Collect a run's evidence for the completion gate."""
     asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
     return Evidence(
         run=run,

@@ -65,7 +65,7 @@ def cut_short(stop_reason: object) -> str:
 
 
 def longest(*known: str) -> str:
-    """Return the longest of several beginnings of an answer."""
+    """Return the longest of several versions of an incomplete answer."""
     return max(known, key=lambda text: len(trimmed(text)))
 
 
@@ -84,13 +84,13 @@ _EXIT = re.compile(r"Exit code (\d+)")
 
 
 def begin_tool(call: str, name: str, given: Mapping[str, Any], journal: JournalWriter) -> None:
-    """Add the start of a tool call to the journal."""
+    """Record the start of a tool call in the journal."""
     kind, key = _KINDS.get(name, ("other", ""))
     journal.begin(call, kind, cleaned(given.get(key) if key else name))
 
 
 def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
-    """Add the tool calls that a message starts or ends to the journal."""
+    """Record the start and the end of tool calls in a message in the journal."""
     facts = record.get("tool_use_result")
     for block in blocks(record):
         if block.get("type") == "tool_use":

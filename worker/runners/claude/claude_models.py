@@ -19,7 +19,7 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return a block's models: all versions of its family, because the CLI may request a newer one."""
+    """Return the models that a block allows, including all versions of its model family."""
     name = option.lower().removesuffix("[1m]")
     if name in _ANY and not settings.proxy_models:
         return ()

@@ -14,7 +14,7 @@ from api_client.contract.word_tables import table_beside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """The fixed lines before each part and the names of speakers, in one language."""
+    """The fixed texts of a prompt in one language."""
 
     message: str
     feedback: str

@@ -29,7 +29,7 @@ _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 
 
 class ClaudeStream:
-    """The output of one run; fed line by line, it returns the events to pass on.
+    """Reader of one run's standard output, which turns lines into events.
 
     Attributes:
         result: the last result; empty before the first.
@@ -72,7 +72,7 @@ class ClaudeStream:
 
     @property
     def whole(self) -> bool:
-        """Return whether the answer is certainly complete: each result matched the text before it."""
+        """Return whether the collected answer is certainly complete."""
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
@@ -125,7 +125,7 @@ class ClaudeStream:
         return usage
 
     def replace(self, text: str, reason: str) -> list[AgentEvent]:
-        """Replace the answer; readers of a different text get a reset with this reason."""
+        """Replace the answer, and return the events that correct the text shown so far."""
         shown = self.text
         self._settled, self._open = text, ""
         if text.startswith(shown):

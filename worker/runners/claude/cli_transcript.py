@@ -21,19 +21,19 @@ MAX_TRANSCRIPT = 256 * 2**20
 
 
 class NotReadable(Exception):
-    """The transcript does not show this run's answer; the message gives the reason."""
+    """The transcript does not show the run's answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """One run's part of a transcript; ``last`` is its last message."""
+    """One run's answer in a transcript; ``last`` is the answer's last message."""
 
     text: str = ""
     last: str = ""
     stop_reason: str = ""
 
     def lacks(self, message: str) -> bool:
-        """Return whether the text does not end with the Stop hook's last message."""
+        """Return whether the answer does not end with the last message that the Stop hook reported."""
         return not ends_with(self.text, message) or bool(trimmed(message)) is not bool(trimmed(self.last))
 
 
@@ -53,7 +53,7 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
 
 
 def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
-    """Extract the answer of the run with this prompt from a transcript; entries in ``before`` do not count.
+    """Extract the answer to a prompt from a transcript; ignore entries of an earlier transcript in ``before``.
 
     Raises:
         NotReadable: the prompt is missing, or the answer is too long.

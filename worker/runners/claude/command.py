@@ -75,7 +75,7 @@ def outbound(settings: Settings, option: str) -> Outbound:
 
 
 def door_environment(settings: Settings) -> dict[str, str]:
-    """Return variables for a run behind a model proxy, which holds the key."""
+    """Return the CLI's environment variables for use behind the model proxy, without the key."""
     key = settings.claude_api_key
     # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
@@ -90,7 +90,7 @@ def _key_name(key: str) -> str:
 
 
 def arguments(settings: Settings, order: Order, settings_file: Path, session: str, base: Base) -> list[str]:
-    """Build the command line without program and prompt: an argument may have 128 kB only."""
+    """Build the CLI's arguments; the prompt goes to standard input, because arguments have a size limit."""
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
@@ -149,7 +149,7 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
 
 
 def instruct(order: Order, home: Path) -> None:
-    """Copy the session's CLAUDE.md into the CLI's HOME, if it exists."""
+    """Copy the session's CLAUDE.md, if any, into the CLI's HOME."""
     memory = order.workdir / "CLAUDE.md"
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
@@ -177,9 +177,9 @@ def question_of(order: Order, result: Mapping[str, Any]) -> Interruption | None:
 
 
 def resumed(order: Order, base: Base, home: Path) -> Base:
-    """Adapt the session that ended with a question to this delivery's folder.
+    """Replace the earlier delivery's folder name in a suspended session, and return the session to continue.
 
-    The waiting call may name files in the earlier delivery's folder, whose content was moved here.
+    The waiting call may name files in that folder, whose content was moved here.
 
     Raises:
         OSError: the session cannot be read or written.
@@ -195,7 +195,7 @@ def resumed(order: Order, base: Base, home: Path) -> Base:
 
 
 def before(base: Base) -> bytes:
-    """Return the content of the transcript that a run continues; empty for a fresh session."""
+    """Return the content of the transcript that a run continues, or an empty text."""
     if base.transcript is None:
         return b""
     with opened(base.transcript.parent) as folder:
@@ -203,7 +203,7 @@ def before(base: Base) -> bytes:
 
 
 def instructions(home: Path) -> str:
-    """Return the CLAUDE.md that ``prepare`` gave to the CLI; empty without one."""
+    """Return the CLAUDE.md that the CLI was given, or an empty text."""
     try:
         return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -71,7 +71,7 @@ class Evidence:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The events whose marks name this run and session."""
+        """The hook events whose marks belong to this run and session."""
         return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
 
     def facts(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _verdict(evidence: Evidence) -> _Ruling:
 
 
 def _asks(evidence: Evidence) -> _Ruling | None:
-    """Return the verdict on a run that ended because its hook deferred a tool call."""
+    """Return the verdict on a run that stopped to ask a person about a tool call."""
     result = evidence.result
     if result.get("stop_reason") != _DEFERRED or result.get("is_error") or evidence.exit_code != 0:
         return None
@@ -197,7 +197,7 @@ def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
-    """Classify an error that the CLI reports, first by HTTP status; None if the service did not cause it."""
+    """Classify an error that the CLI reports, first by HTTP status; None for errors not caused by the service."""
     status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
         return ErrorKind.TRANSIENT if passes(status, said) else ErrorKind.PERMANENT
@@ -228,7 +228,7 @@ def _ended_early(evidence: Evidence) -> _Ruling | None:
 
 
 def _unproven(evidence: Evidence) -> _Ruling | None:
-    """Return the verdict on an apparent success without an answer or proof by this run's hooks."""
+    """Return the verdict on a run that seems successful but lacks an answer or proof by its hooks."""
     own = evidence.own
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"

@@ -44,7 +44,7 @@ _HEAD = "helix_message"
 
 @dataclass(slots=True)
 class Exchange:
-    """A message in progress: its order, and the output since it was sent.
+    """A message sent to a kept process, with the output received so far.
 
     Attributes:
         taken_at: when the CLI confirmed the start; 0 before.
@@ -103,7 +103,7 @@ class Exchange:
         return self.stream.take_line(line)
 
     def _precedes(self, line: bytes) -> bool:
-        """Return whether a line may come before the CLI repeats this message."""
+        """Return whether a line of output may come before the CLI confirms this message."""
         record = json_object(line) or {}
         failed = bool(self.taken_at) and record.get("type") == "result" and record.get("is_error") is True
         return failed or record.get("type") in {"system", "rate_limit_event"}
@@ -169,7 +169,7 @@ class ProcessFiles:
         return self.spare or self.asked > 1
 
     def recording(self, order: Order) -> RunRecording | None:
-        """Start the recording of a message; None if it is not wanted or fails."""
+        """Start recording the output of a message; None if recording is off or fails."""
         facts: list[Any] = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
         facts += [self.asked, self.length, self.spent, self.calls, self.spare]
         head = json.dumps({_HEAD: facts}).encode() + b"\n"
@@ -177,7 +177,7 @@ class ProcessFiles:
         return recording_beside(order.directory, head) if order.recorded else None
 
     def judged(self, folder: Path, message: Exchange, ending: Ending, *, lives: bool) -> tuple[Completion, RunRemains]:
-        """Judge a message by the files and marks in a folder; ``lives``: without waiting for the process's end."""
+        """Judge a message by its files; ``lives`` means that the process has not exited."""
         order = replace(message.order, directory=folder)
         left = left_by(order, self.agent, message.prompt, message.base, self.home, message.stream)
         facts = {**ending.evidence, **self._facts(message), "text_from": left.origin}
@@ -187,7 +187,7 @@ class ProcessFiles:
         return weigh(completion, ending.witnessed, answer=left.text), left
 
     def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, RunRemains, int] | None:
-        """Return verdict, remains and transcript length of a certainly complete message; None in doubt."""
+        """Return the verdict on a message that is certainly complete, or None in doubt."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.whole:
             return None
@@ -231,7 +231,7 @@ class ProcessFiles:
         return facts | ({"start_ms": round(1000 * (taken - message.began))} if taken and message.began else {})
 
     def hand_over(self, order: Order) -> None:
-        """Move a message's files into its delivery's folder; can be repeated by another worker. Raises ``OSError``."""
+        """Move a message's files into its delivery's folder. Raises ``OSError``."""
         for path in [path for path in self.work.iterdir() if path.name != "marks"]:
             if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
                 continue
@@ -254,7 +254,7 @@ def prompt_of(order: Order, base: Base) -> bytes:
 
 
 def files_of(found: FinishedRun | None) -> ProcessFiles | None:
-    """Read the kept process's files from a recording; None for recordings of other processes."""
+    """Read a kept process's state from the head of a recording; None for other recordings."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
         top, kind, cut, *facts = head

@@ -134,7 +134,7 @@ def read_marks(directory: Path) -> dict[str, Mark]:
 
 
 def is_over(directory: Path) -> bool:
-    """Return whether all hooks of a session have run."""
+    """Return whether a session's hooks, including the last, have all run."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 

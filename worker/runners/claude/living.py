@@ -60,7 +60,7 @@ _TO_DIE = 12.0
 
 
 def fixed_part(settings: Settings, program: str, order: Order) -> str:
-    """Return a digest of everything a process is started with, except its folders and the conversation.
+    """Return a digest of everything that is fixed when a kept process starts.
 
     Empty if a process must end with its message: for read-only runs, tool rules, tools that start processes, or if a
     required sandbox cannot be made.
@@ -131,7 +131,7 @@ def place_of(order: Order) -> Path:
 
 
 def inside(order: Order, top: Path) -> Order:
-    """Return the order as its process sees it; its messages are recorded individually."""
+    """Return a copy of the order with the kept process's own folder."""
     return replace(order, directory=top / "work", recorded=False)
 
 
@@ -147,11 +147,7 @@ def started(
     *more: str,
     noted: bool,
 ) -> Begun | Ending:
-    """Start a process in its own folder, with ``more`` arguments.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """Start the CLI for several messages, in its own folder. Raises ``OSError``."""
     files.output.mkdir(parents=True)
     prepare(inner, files.home, settings)
     launch = command.launch_of(settings, program, inner, files.home, files.agent, base, None, (*_STREAMING, *more))
@@ -171,7 +167,7 @@ class ClaudeLiving:
         self._sent = 0.0
 
     def belongs(self, order: Order, fixed: str, base: Base, began: float) -> None:
-        """Bind the process to the session of its first message, which was sent at ``began``."""
+        """Assign the process to the session of its first message."""
         self.session, self.fixed = (order.owner, order.session_id), fixed
         self._base, self._began = base, began
 
@@ -182,7 +178,7 @@ class ClaudeLiving:
         return self._lives and self._process.silent and transcript is not None and transcript.stem == self._tip
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer one message; None if the process surely did not read it."""
+        """Answer one message; None if the process certainly never read the message."""
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, prompt_of(order, self._base), began, begun=not files.asked)
@@ -236,7 +232,7 @@ class ClaudeLiving:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, message)
 
     def _send(self, message: Exchange) -> bool:
-        """Record and send a message; False if the process does not read it. May block."""
+        """Record and send a message; False if the process does not read the message. May block."""
         if self._door and self._files.was_there:
             try:
                 self._files.calls = self._door.count()
@@ -254,7 +250,7 @@ class ClaudeLiving:
     def _settled(
         self, message: Exchange, begun: Begun, stop: Stop, footprint: Footprint, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a certainly complete message while its process lives; None in doubt."""
+        """Return the result of a complete message while its process lives; None in doubt."""
         reach("agent.ended")
         files = self._files
         supervision = begun.supervision
@@ -305,7 +301,7 @@ class ClaudeLiving:
         return first in self._pids and not others and self._process.silent and not self._gone
 
     def _ended(self, message: Exchange, begun: Begun, report: Exit, stop: Stop, emit: Emit) -> RunResult | None:
-        """Return the result of a message whose process has ended; None if it never read the message."""
+        """Return the result of a message whose process has ended; None for a message that was never read."""
         files, ending = self._files, begun.ended(report)
         if not message.taken_at and files.was_there and not ending.cause and not stop_reason(stop):
             return None
@@ -318,7 +314,7 @@ class ClaudeLiving:
         return files.result(message, completion, left, ending, emit)
 
     def rest(self, until: float) -> None:
-        """Mark the process idle: the guard kills it at ``until``."""
+        """Mark the process idle; the guard kills an idle process at ``until``."""
         self._process.extend(until)
         self._process.when_ended(functools.partial(idle_agents.shared().forget, self))
 

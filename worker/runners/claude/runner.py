@@ -43,7 +43,7 @@ class ClaudeCliRunner(ProcessRunner):
     name = "claude_cli"
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, in the session's idle process if one may be used."""
+        """Run the agent once, in the session's idle process if possible."""
         limits = agent_life.Limits.of(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
@@ -54,7 +54,7 @@ class ClaudeCliRunner(ProcessRunner):
         return await super().run_async(order, emit, stop)
 
     def fixed_part(self, order: Order) -> str:
-        """Return the part of an order fixed at process start; empty: run alone."""
+        """Return the part of an order that is fixed at process start; empty if no process can be kept."""
         settings = self._settings.of_model(order.model)
         try:
             return living.fixed_part(settings, find_program(settings), order)
@@ -76,7 +76,7 @@ class ClaudeCliRunner(ProcessRunner):
         return living.opened(self._agents, settings, find_program(settings), order, fixed, stop)
 
     def spare_part(self, order: Order) -> str:
-        """Return the part of an order that a spare must share with it."""
+        """Return the part of an order that a spare process must share with the order."""
         settings = self._settings.of_model(order.model)
         try:
             return spare.part_of(settings, find_program(settings), order)
@@ -84,14 +84,14 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a cold start reports the reason
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """List the kinds of spares that workers wanted after ``since``."""
+        """List the kinds of spare processes that workers wanted after ``since``."""
         try:
             return list(spare.kinds(self._settings, since))
         except OSError:
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
-        """Start a spare for new sessions whose orders have this part. May block."""
+        """Start a spare process for future sessions with similar orders. May block."""
         settings = self._settings.of_model(order.model)
         try:
             return spare.opened_spare(self._agents, settings, find_program(settings), order, part, until)

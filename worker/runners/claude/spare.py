@@ -47,7 +47,9 @@ _RULES, _CLAIM = "rules", "claim"
 
 
 def part_of(settings: Settings, program: str, order: Order) -> str:
-    """Return a digest of everything the spares of an order are started with; empty if it can use none.
+    """Return a digest of everything that a spare process for this order is started with.
+
+    Empty if the order can use no spare process.
 
     Raises:
         OSError: an input file cannot be read.
@@ -83,7 +85,7 @@ def _note(settings: Settings, order: Order) -> None:
 
 
 def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """Yield wanted kinds of spares after ``since``, with times (``Prepares.kinds``).
+    """Yield the kinds of spare processes wanted after ``since``, with the times of the requests.
 
     Raises:
         OSError: the folder cannot be read.
@@ -110,7 +112,7 @@ class _Rest:
 def opened_spare(
     agents: Processes, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare for orders like this one, or return None. May block."""
+    """Start a spare process for orders like this one, or return None. May block."""
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _unowned(order.model, order.option, mark, top)
@@ -147,7 +149,7 @@ def _swept(place: Path) -> None:
 
 
 class ClaudeSpare(ClaudeLiving):
-    """A process that waits for its session (``idle_agents.Spare``)."""
+    """A spare process of the CLI, which waits for its session."""
 
     def __init__(
         self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, settings: Settings, own: Order, part: str
@@ -157,7 +159,7 @@ class ClaudeSpare(ClaudeLiving):
         self._settings, self._own = settings, own
 
     def claim(self, order: Order, fixed: str) -> bool:
-        """Bind the process to the order's session; False if that fails and it must be closed. May block."""
+        """Assign the process to the order's session; False if the process must be closed instead. May block."""
         began, files, before = time.monotonic(), self._files, self._files.top
         if not self._lives:
             return False

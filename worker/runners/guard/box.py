@@ -210,7 +210,7 @@ FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.p
 
 
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
-    """Insert ``own`` into a list of mounts, after the mounts that contain ``own`` and before the rest."""
+    """Insert ``own`` into a list of mounts so that no parent folder's mount covers it."""
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 

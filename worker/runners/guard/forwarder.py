@@ -119,7 +119,7 @@ class Forwarder:
 
 
 def sweep() -> int:
-    """Delete socket folders of this user's dead workers, and return their number."""
+    """Delete the socket folders of dead workers, and return their number."""
     swept = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -287,7 +287,7 @@ class _Door:
 
 
 async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> bool:
-    """Copy a request and its response; return True if the service accepts another request."""
+    """Forward a request and its response; return True if the service's connection can be reused."""
     ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -360,7 +360,7 @@ async def _hand_on(asker: _Peer, service: _Peer) -> None:
 
 
 async def _bring_back(service: _Peer, asker: _Peer, call: CallListener | None) -> bool:
-    """Forward the response; return True if the service keeps its connection open."""
+    """Forward the response; return True if the service's connection stays open."""
     head = await service.hear_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)

@@ -175,7 +175,7 @@ class Guard:
                 os.close(fd)
 
     def _record(self, agent: _Agent | None, path: str, fds: list[int]) -> None:
-        """Write the agent's end to the recording of its next message from now on."""
+        """From now on, write the agent's end to the recording of its next message."""
         if agent is None or len(fds) != 2:
             for fd in fds:
                 os.close(fd)

@@ -80,7 +80,7 @@ def own_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | 
 
 @dataclass(frozen=True, slots=True)
 class StagedSurroundings:
-    """Changes that the certification kit makes to a run: service, wrapper command, more mounts."""
+    """Changes that the certification kit makes to a run: service, wrapper command and mounts."""
 
     service: str
     around: Sequence[str] = ()
@@ -123,7 +123,7 @@ class Begun:
 
     @property
     def witnessed(self) -> ObservedCalls | None:
-        """Return the agent's model calls since ``since``, while its proxy is open. May block."""
+        """Return the agent's model calls in this run, as seen by its model proxy. May block."""
         return self.door.seen(self.since) if self.door else None
 
     def ended(self, report: Exit) -> Ending:
@@ -207,7 +207,7 @@ def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 def _within(
     launch: Launch, order: Order, level: Level, held: contextlib.ExitStack, calls: Path | None
 ) -> tuple[Launch, Door | None]:
-    """Adapt a launch to its isolation, and open its model proxy if it has a service."""
+    """Put a launch into a sandbox, and open the model proxy for its service."""
     leads = launch.outbound
     if leads is None:
         return _in_box(launch, order, level, None), None
@@ -254,7 +254,7 @@ def _in_box(launch: Launch, order: Order, level: Level, door: Path | None) -> La
 
 
 def _denied(order: Order) -> Iterator[Path]:
-    """Yield folders that the tool rules deny before any rule can allow access to them."""
+    """Yield the folders that tool rules deny unconditionally."""
     for rule in order.tools.rules if order.tools else ():
         if rule.get("do", "ask") != "deny":
             return

@@ -73,7 +73,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def number_inside(pid: int) -> int:
-    """Return a process's id in its innermost namespace; 0 if the process is gone."""
+    """Return a process's id inside its PID namespace; 0 if the process is gone."""
     found = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return int(found[-1]) if found else 0
 

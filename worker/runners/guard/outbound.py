@@ -110,7 +110,7 @@ class Outbound:
 
     @classmethod
     def of(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> Outbound:
-        """Build the reachable destinations from settings and the environment variables in ``names``."""
+        """Build the allowed destinations from the settings and environment."""
         given = {name: os.environ.get(name, "") for name in names}
         proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))

@@ -42,7 +42,7 @@ class RunReader:
     finished: Callable[[], bool] = lambda: False
 
     def play(self, launch: Launch) -> Play:
-        """Combine this reader with a launch."""
+        """Build a prepared run from this reader and a launch."""
         return Play(
             launch=launch, take_line=self.take_line, conclude=self.conclude, clear=self.clear, finished=self.finished
         )
@@ -78,7 +78,7 @@ class ProcessRunner:
         return ""
 
     def tried(self, option: str, settings: Settings) -> str:
-        """Start the agent as a trial, and return why it does not work. Takes seconds."""
+        """Start the agent as a trial, and return its error; empty on success. Takes seconds."""
         return ""
 
     def certified(self, option: str, settings: Settings) -> tuple[str, str]:
@@ -98,7 +98,7 @@ class ProcessRunner:
         return self.prepare(order)
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a finished earlier delivery that its worker did not commit, or None.
+        """Return the result of a finished run that an earlier worker did not commit, or None.
 
         Accepts only complete runs and runs that ended with a question; any other run is repeated. May block.
         """

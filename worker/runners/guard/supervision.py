@@ -38,7 +38,7 @@ _GUARD_PATIENCE = 12.0
 
 
 class RunLimits(Protocol):
-    """Time limits of a process; an ``Order`` has them for its agent."""
+    """The time limits of a process."""
 
     @property
     def deadline(self) -> float:
@@ -160,7 +160,7 @@ class Supervision:
         return self.ending(self.watch())
 
     def watch(self) -> Exit:
-        """Watch the agent to its end in this thread; an exception of ``on_line`` kills the agent and is raised."""
+        """Watch the agent to its end in this thread; an exception of the line callback kills the agent."""
         try:
             return self._watch()
         except BaseException:
@@ -171,7 +171,7 @@ class Supervision:
             raise
 
     def ending(self, ended: Exit) -> Ending:
-        """Combine the guard's report with the observed cause and output. Measures folders, so it may block.
+        """Build the run's end from the guard's report and the observed output. Measures folders, so may block.
 
         Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
         learns of the end, and only the store knows whether it still holds the turn.
@@ -225,7 +225,7 @@ class Supervision:
 
     @property
     def at_line_end(self) -> bool:
-        """Return whether the last line is complete and nothing is ending the agent."""
+        """Return whether the last line is complete and the agent is not being stopped."""
         return not self._rest and not self._cause
 
     def hear_rest(self) -> None:
@@ -301,7 +301,7 @@ class Supervision:
 
 
 def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:
-    """Return the verdict for an agent that was ended or never started; None if it exited or finished.
+    """Return the verdict on an agent that the worker stopped or could not start; None for other ends.
 
     If model calls failed, the verdict has the provider's reason.
     """

@@ -16,7 +16,7 @@ from worker.runners.guard.supervision import PATIENCE, Supervision
 
 
 async def watched(supervision: Supervision) -> Exit | None:
-    """Watch an agent in the running loop until it ends; return None if ``Supervision.settled`` is set first.
+    """Watch an agent in the event loop until it ends, or until ``Supervision.settled`` is set (None).
 
     Exceptions of the line callback, and a cancellation, kill the agent and are raised. Call ``Supervision.ending``
     afterwards, in a thread.

@@ -36,7 +36,7 @@ class ProcessPlayer(Player):
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Leave a child behind in its own session that holds our output; ``scrub`` clears its environment."""
+        """Leave a child process behind, in its own session, that keeps our output open."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:

@@ -98,7 +98,7 @@ class Player:
         self.emit({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
-        """Report a note, which is not part of the answer."""
+        """Report a note for watchers, outside the answer."""
         self.emit({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:
@@ -115,7 +115,7 @@ class Player:
         self.emit({"event": "usage", "usage": amounts})
 
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
-        """End with an error of this kind."""
+        """End the run with an error of this kind."""
         self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
         raise ScriptLeft(1)
 
@@ -129,7 +129,7 @@ class Player:
         raise ScriptLeft(code)
 
     def cut(self) -> None:
-        """End with exit code 0 in the middle of the answer, without a result."""
+        """End the run with exit code 0 but without a result."""
         raise ScriptLeft(0)
 
     def flood(self, size: int, kind: str = "text") -> None:

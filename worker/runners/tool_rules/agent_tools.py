@@ -26,7 +26,7 @@ def agent_of(runner: str) -> str:
 
 
 def unheld(pattern: str, agent: str) -> tuple[str, bool]:
-    """Return why a rule for these tools cannot control an agent, and whether the rule has no effect at all."""
+    """Return why a rule for these tools cannot control an agent; True means that the rule has no effect at all."""
     asks, silent = AGENTS.get(agent, ([pattern], []))
     quiet = [name for name in silent if fit(pattern, name) is Fit.DOES]
     heard = any(fit(pattern, name) is Fit.DOES for tool in asks for name in names_of(tool))

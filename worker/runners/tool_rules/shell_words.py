@@ -151,7 +151,7 @@ class _Reader:
         yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
 
     def _values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
-        """Return the values of a loop variable; empty if they are unknown or it may be set elsewhere."""
+        """Return the values of a loop variable; empty for unknown values."""
         name = (loop.get("Name") or {}).get("Value", "")
         elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
         values = [_word(each["Parts"], known) for each in loop.get("Items") or []]

@@ -55,7 +55,7 @@ def _relative(path: str, base: str) -> str:
 
 
 def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths in a tool's arguments; ``named`` limits them to arguments named like paths."""
+    """Yield the paths in a tool's arguments; ``named`` skips arguments whose names do not suggest paths."""
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
@@ -140,7 +140,7 @@ def _values(word: str) -> list[str]:
 
 
 def folders_of(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the possible working folders of commands on one line; None is an unknown folder."""
+    """Return the possible working folders of the commands on one line; None means unknown."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):

@@ -11,7 +11,7 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many idle agent processes are kept, and how long; ``seconds`` 0 keeps none.
+    """Limits on idle agent processes; ``seconds`` 0 keeps none.
 
     ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
     """
@@ -35,7 +35,7 @@ class Limits:
 
 
 class LivingAgent(Protocol):
-    """An agent process between messages; answers one message at a time."""
+    """An agent process that answers one message after the other."""
 
     @property
     def session(self) -> tuple[str, str]:
@@ -57,11 +57,11 @@ class LivingAgent(Protocol):
         ...
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer one message; None if the process surely did not read it, so another process may."""
+        """Answer one message; None if the process certainly never read the message."""
         ...
 
     def rest(self, until: float) -> None:
-        """Mark the process idle: the guard kills it at ``until``, by ``time.monotonic()``."""
+        """Mark the process idle; the guard kills an idle process at ``until``, by ``time.monotonic()``."""
         ...
 
     def memory(self) -> int:
@@ -82,7 +82,7 @@ class Opens(Protocol):
         ...
 
     def fixed_part(self, order: Order) -> str:
-        """Return the part of an order fixed at process start, as text; empty: run alone. May block."""
+        """Return the part of an order that is fixed at process start; empty if no process can be kept. May block."""
         ...
 
     def open(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
@@ -91,10 +91,10 @@ class Opens(Protocol):
 
 
 class Spare(LivingAgent, Protocol):
-    """An agent process started before its session is known; until claimed, its ``session`` has no owner."""
+    """A spare agent process, started before its session is known."""
 
     def claim(self, order: Order, fixed: str) -> bool:
-        """Bind the process to the order's session; False if that fails and it must be closed. May block."""
+        """Assign the process to the order's session; False if the process must be closed instead. May block."""
         ...
 
 
@@ -103,19 +103,19 @@ class Prepares(Protocol):
     """A runner that can start agent processes before their session is known."""
 
     def spare_part(self, order: Order) -> str:
-        """Return the part of an order that a spare must share with it, as text; empty for none. May block."""
+        """Return the part of an order that a spare process must share with the order. May block."""
         ...
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """List one anonymous order per kind of spare wanted after ``since``, with the time of the request.
+        """List the kinds of spare processes wanted after ``since``: an example order, and the time of the request.
 
         Times are seconds since the epoch. May block.
         """
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
-        """Start a spare for orders like this one, or return None. May block.
+        """Start a spare process for orders like this one, or return None. May block.
 
-        The guard kills the spare at ``until``.
+        The guard kills the process at ``until``.
         """
         ...

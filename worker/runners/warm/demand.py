@@ -11,31 +11,34 @@ _MOST_FAILURES = 2
 
 
 class Demand:
-    """New sessions and failures per kind of spare. Times by ``time.monotonic()``. Call with a lock held."""
+    """Counts new sessions and failures, to estimate how many spare processes are wanted.
+
+    Times are by ``time.monotonic()``. Call the methods with a lock held.
+    """
 
     def __init__(self) -> None:
         self._came: dict[str, deque[float]] = {}
         self._failures: dict[str, list[float]] = {}
 
     def came(self, part: str, now: float) -> None:
-        """Record a new session that could use a spare of this kind."""
+        """Record a new session that could use a spare process of this kind."""
         self._came.setdefault(part, deque(maxlen=64)).append(now)
 
     def foreseen(self, part: str, at: float) -> None:
-        """Record a new session on another worker: the next one may come here."""
+        """Record a new session on another worker, because the next session may come here."""
         if not (times := self._came.get(part)) or times[-1] < at:
             self._came[part] = deque((at,), maxlen=64)
 
     def served(self, part: str) -> None:
-        """Record that a session claimed a spare."""
+        """Record that a session got a spare process."""
         self._failures.pop(part, None)
 
     def failed(self, part: str, now: float) -> None:
-        """Record a spare that refused a session or ended early, perhaps because the agent was updated."""
+        """Record a spare process that refused a session or ended early."""
         self._failures.setdefault(part, []).append(now)
 
     def wanted(self, part: str, limits: Limits, now: float) -> int:
-        """Return how many spares of this kind should be ready."""
+        """Return how many spare processes of this kind should be ready."""
         since = now - limits.seconds
         failures = self._failures.get(part, [])
         if len(failures) >= _MOST_FAILURES and failures[-1] > since:

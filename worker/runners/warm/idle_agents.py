@@ -51,7 +51,7 @@ class IdleAgents:
         return len(self._idle)
 
     async def run(self, runner: Opens, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run one message in the session's idle process, in a spare, or in a new process."""
+        """Run one message in the session's idle process, in a spare process, or in a new process."""
         fixed = await asyncio.to_thread(runner.fixed_part, order)
         if not fixed:
             return await runner.run_alone(order, emit, stop)
@@ -67,7 +67,7 @@ class IdleAgents:
         return result or not_begun("the agent took no message", host=False)
 
     async def _spare(self, runner: Opens, limits: Limits, order: Order, fixed: str) -> LivingAgent | None:
-        """Claim a spare for the order's session, if there is one, and schedule the start of the next spare."""
+        """Assign a spare process to the order's session, and schedule the start of the next spare process."""
         if not limits.spares or not isinstance(runner, Prepares):
             return None
         part = await asyncio.to_thread(runner.spare_part, order)
@@ -95,7 +95,7 @@ class IdleAgents:
         return None
 
     def prepare(self, runner: Prepares, limits: Limits, order: Order, part: str) -> None:
-        """Start the spares that are wanted and fit into the limits; idle agents are not ended for them. May block."""
+        """Start the wanted spare processes, as far as the limits allow. May block."""
         while self._wants(part, limits):
             spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
             if spare is None:
@@ -105,7 +105,7 @@ class IdleAgents:
             self._put(spare, _SPARE_BYTES, limits)
 
     def foresee(self, runner: Prepares, limits: Limits) -> None:
-        """Schedule the start of spares for kinds that other workers wanted. Never blocks."""
+        """Schedule the start of spare processes that other workers' sessions make likely. Never blocks."""
         self._closing.submit(self._foresee, runner, limits)
 
     def _foresee(self, runner: Prepares, limits: Limits) -> None:
@@ -137,7 +137,7 @@ class IdleAgents:
         return result
 
     def take(self, order: Order, fixed: str) -> LivingAgent | None:
-        """Take the process that may answer the order's message; a process that may not is ended."""
+        """Take the idle process of the order's session; end a process that cannot answer the order."""
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.fixed == fixed and living.continues(order)):
@@ -171,14 +171,14 @@ class IdleAgents:
             self._end([living])
 
     def resting(self) -> dict[tuple[str, str], float]:
-        """Return sessions (owner and id) with idle agents, and the ``time.monotonic()`` of their last messages."""
+        """Return the sessions with idle agents, and the times of their last messages (monotonic)."""
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def seen(self) -> dict[str, tuple[float, int]]:
-        """Return sessions with idle agents: idle since (seconds since the epoch), and memory in bytes.
+        """Describe the idle agents: session, start of idling in seconds since the epoch, and memory in bytes.
 
-        Spares are named ``(spare 1)`` and so on.
+        Spare processes are named ``(spare 1)`` and so on.
         """
         ahead, number = time.time() - time.monotonic(), itertools.count(1)
         with self._lock:
@@ -194,26 +194,26 @@ class IdleAgents:
         return {session for session in ended if session[0]}
 
     def end(self, session: tuple[str, str]) -> None:
-        """Schedule the end of a session's idle agent, because another worker continues the conversation."""
+        """End a session's idle agent in the background, because another worker continues the conversation."""
         with self._lock:
             living = self._idle.pop(session, (None,))[0]
         if living:
             self._end([living])
 
     def end_all(self) -> None:
-        """Schedule the end of all idle agents, because the machine is short of resources. Never blocks."""
+        """End all idle agents in the background, because the machine is short of resources."""
         with self._lock:
             found, self._idle = [living for living, *_ in self._idle.values()], {}
         self._end(found)
 
     def close(self) -> None:
-        """End all idle agents and spares, and wait until they are gone."""
+        """End all idle agents and spare processes, and wait until they are gone."""
         self._closing.submit(lambda: None).result()
         self.end_all()
         self._closing.submit(lambda: None).result()
 
     def _too_many(self, owner: str, limits: Limits) -> list[LivingAgent]:
-        """Remove spares, then least recently used agents, until all limits are met. Call with the lock held."""
+        """Remove processes until all limits are met: spare ones first, then least recently used ones."""
         out: list[LivingAgent] = []
         while over := self._over(owner, limits):
             out.append(self._idle.pop(over)[0])
