@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def problem(self) -> str:
-        """Describe what is wrong with the verdict; empty for a right verdict."""
+        """Describe the fault of the verdict; empty for a right verdict."""
         if self.false(self.ours):
             return "taken for complete falsely"
         if self.lost(self.ours):

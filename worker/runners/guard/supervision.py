@@ -156,11 +156,11 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> Ending:
-        """Watch the agent to its end in this thread."""
+        """Watch the agent in this thread until it ends."""
         return self.ending(self.watch())
 
     def watch(self) -> Exit:
-        """Watch the agent to its end in this thread; an exception of the line callback kills the agent."""
+        """Watch the agent in this thread until it ends; an exception of the line callback kills the agent."""
         try:
             return self._watch()
         except BaseException:

@@ -24,7 +24,7 @@ from worker.runners.witnessed import weigh
 
 Message = dict[str, str]
 
-#: Stands for the feedback that came before the interrupted answer; many services require alternating speakers.
+#: Replaces the feedback before the interrupted answer; many services require alternating speakers.
 _AGAIN = {"de": "Bitte korrigiere deine Antwort.", "en": "Please correct your answer."}
 #: Suffix and largest size of a stored conversation.
 _ENDING, _MAX_KEPT = ".json", 64 * 2**20
