@@ -117,7 +117,7 @@ def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), f
 def take(
     answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
 ) -> TakenAnswer:
-    """Merge the agent's reply to errors into the answer that had these errors.
+    """Merge the agent's reply into the answer whose errors the reply addresses.
 
     ``files`` are texts that the agent wrote beside the reply. Text that repeats ``feedback`` is ignored.
     """
@@ -188,7 +188,7 @@ def still_lost(
 
 
 def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
-    """Put lost sections back into an answer, as earlier answers had them. Return the answer and the restored titles."""
+    """Restore lost sections of an answer from earlier answers. Return the answer and the restored titles."""
     back: list[str] = []
     texts = list(earlier)
     for error in errors:
@@ -285,7 +285,7 @@ def _with_section(answer: str, title: str, body: str) -> str:
 
 
 def _safe(before: str, after: str) -> str:
-    """Return the changed text, or the text before if an ADR or a section would disappear."""
+    """Return the changed text; return the old text if the change would remove an ADR or a section."""
     old, new = parse(before).adrs, parse(after).adrs
     if len(old) != len(new):
         return before

@@ -153,7 +153,7 @@ def _joined(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
 
 
 def _is_mark(before: str, text: str) -> bool:
-    """Return True if the joined text starts with a whole Markdown mark, such as ``# Title`` but not ``--``."""
+    """Return True if the two halves around a break form a Markdown mark, such as ``# Title`` but not ``--``."""
     line = text.lstrip("\n").partition("\n")[0].strip()
     if line.startswith("# "):
         return not any(True for _ in _headings(before))  # an answer has one title, and it comes first
@@ -205,7 +205,7 @@ def _is_talk(line: str) -> bool:
 
 
 def _repeated(so_far: str, piece: str, least: int) -> int | None:
-    """Return how many characters of a reply repeat the end of the text, at least ``least`` letters; else None."""
+    """Return how much of a reply's beginning repeats the end of the text; None if too few letters match."""
     base = so_far.rstrip()
     found = re.search(r"\w{1,80}\Z", base)
     word = found[0] if found else ""
@@ -222,7 +222,7 @@ def _repeated(so_far: str, piece: str, least: int) -> int | None:
 
 
 def _anchors(base: str, *, words: bool) -> Iterator[int]:
-    """Yield where a repeated end of the text may begin, longest first: at a line, or a few words before the end."""
+    """Yield positions near the end of the text where a repetition may begin, the longest repetition first."""
     starts, end = [len(base) - len(last_lines(base))], len(base)
     for _ in range(_LINES + 1):
         start = base.rfind("\n", 0, end) + 1

@@ -110,7 +110,7 @@ class Fail:
 
     @property
     def handed_on(self) -> bool:
-        """Return True if the policy escalates the turn before it ends."""
+        """Return True if the policy escalates to a person before the turn ends."""
         return self.reason == "escalated"
 
 
@@ -118,7 +118,7 @@ Decision = Accept | Retry | Fallback | Fail
 
 
 def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
-    """Decide what follows the latest attempt, which has just been validated.
+    """Decide what follows the latest validated attempt: accept, retry, repair or fail.
 
     Raises:
         ValueError: there is no attempt.
@@ -174,7 +174,7 @@ def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
 
 
 def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False) -> tuple[ValidationIssue, ...]:
-    """Turn errors into warnings where the policy says ``warn``.
+    """Turn errors into warnings for validators whose order of actions says ``warn``.
 
     ``final``: no retry follows, so ``warn`` counts at any place of a validator's order, else only as the first action.
     """
@@ -196,7 +196,7 @@ def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
 
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
-    """Return the attempts with their issues demoted by the policy."""
+    """Return the attempts with errors turned into warnings where the policy says so."""
     found: list[Attempt] = []
     for attempt in history:
         issues = demote(attempt.issues, policy)

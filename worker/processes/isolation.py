@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class IsolatedLinks:
-    """The separate processes of one worker process."""
+    """Separate processes for tasks of one worker process."""
 
     def __init__(self, settings: Settings) -> None:
         self._exits = ExitNotes(settings)

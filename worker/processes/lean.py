@@ -13,14 +13,17 @@ _UNUSED = ("rich", "opentelemetry")
 
 
 def leave_out_unused() -> None:
-    """Block the import of unused packages, which saves 6 MB and 0.1 s of CPU. Must run before other imports."""
+    """Prevent the import of packages that this process does not need, which saves 6 MB and 0.1 s of CPU.
+
+    Must run before other imports.
+    """
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: not to be found
 
 
 @contextlib.contextmanager
 def without_unused() -> Iterator[None]:
-    """Block unused packages while the block imports libraries; later imports find them.
+    """Prevent the import of unused packages within the block; later imports find these packages.
 
     Garbage collection is off meanwhile, because it would take a sixth of the import time.
     """

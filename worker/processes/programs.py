@@ -97,7 +97,7 @@ def worker_name(number: int) -> str:
 
 
 def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
-    """Return a supervisor's exit callback, which reports the exits of workers to the store."""
+    """Return a callback that reports the exits of workers to the store."""
     notes = ExitNotes(settings)
 
     def note(program: Program, pid: int, code: int) -> None:

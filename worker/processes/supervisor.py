@@ -61,10 +61,11 @@ class _Child:
 
 
 class Supervisor:
-    """Runs programs. As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``.
+    """Runs programs together, and restarts a program that exits or hangs.
 
-    One thread starts all programs, because the kernel ties a child to its thread. The thread calls ``show`` every few
-    seconds while all programs work, and ``on_exit`` when a program exits by itself; neither may block.
+    As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``. One thread starts all programs,
+    because the kernel ties a child to its thread. The thread calls ``show`` every few seconds while all programs work,
+    and ``on_exit`` when a program exits by itself; neither may block.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Supervisor:
         self.stop()
 
     def start(self, meanwhile: Callable[[threading.Event], None] = lambda stops: None) -> None:
-        """Start every program in order, each after the programs before it are ready, except those ``alongside``.
+        """Start all programs in order, each once the programs before it are ready, except those ``alongside``.
 
         ``meanwhile`` is called during the start and returns once its event is set.
 

@@ -69,7 +69,7 @@ class Journal:
         return Journal(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
     def to_dict(self, redact: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return the log for storage, with secrets masked. Never empty: an empty mapping means that there is no log."""
+        """Return the tool call log for storage, with secrets masked. Never empty: an empty mapping means no log."""
         calls = [
             {each.name: value for each in fields(call) if (value := getattr(call, each.name)) is not each.default}
             | {"what": redact(call.what)}
@@ -79,7 +79,7 @@ class Journal:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Journal | None:
-        """Load a stored log. Return None if there is none, or if its form is unknown."""
+        """Load a tool call log from its stored form. Return None if there is none or the form is unknown."""
         try:
             calls = [
                 ToolCall(**{**call, "counts": Counts(*counts) if (counts := call.get("counts")) else None})
@@ -143,7 +143,7 @@ class JournalWriter:
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
 
     def wait(self) -> None:
-        """Mark open calls as not run, because the run ended with a question."""
+        """Mark open calls as not executed. Call this when a run ends with a question."""
         for name in list(self._open):
             self.end(name, ok=None, ran=False)
 

@@ -41,7 +41,7 @@ NOT_CLOSED = "no --- line after it"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an ADR: its title as written, its lines (from 0, ``end`` excluded) and its heading's level."""
+    """A section of an ADR. Its lines count from 0, ``end`` excluded."""
 
     title: str
     line: int
@@ -51,9 +51,11 @@ class Section:
 
 @dataclass(slots=True)
 class Adr:
-    """One ADR in an answer. Lines count from 0 in ``out``, whose text begins at line ``first_line`` of the answer.
+    """An ADR found in an answer, with its header and sections.
 
     Attributes:
+        out, first_line: the outline that contains the ADR, and the line of the answer where the outline begins.
+        start, end: lines in ``out``, from 0, ``end`` excluded.
         header: the lines between the ``---`` lines; None without a header.
         root: the header's YAML; None if empty, missing or broken.
         offset: position of the text in the answer; -1 if the text is indented and cannot be edited.
@@ -75,7 +77,7 @@ class Adr:
 
     @property
     def header_lines(self) -> tuple[int, int]:
-        """Return the header's lines including the ``---`` lines; an empty range at the start without a header."""
+        """Return the range of the header's lines, including the ``---`` lines."""
         if self.header is None:
             return self.start, self.start
         return self.header[0] - 1, self.header[1] + self.closed
@@ -102,27 +104,27 @@ class Adr:
 
     @property
     def prose(self) -> str:
-        """Return the first lines after the header."""
+        """Return the first lines of the ADR after the header."""
         begin = self.header[1] + 1 if self.header else self.start
         return "\n".join(self.out.lines[begin : min(self.end, begin + _FIRST_LINES)])
 
     def char_of(self, line: int) -> int:
-        """Convert a line of this text to a position in the answer, after any byte order mark."""
+        """Convert a line number in this ADR's text to a character position in the answer."""
         if line == 0:
             return self.offset + self.out.lines[0].startswith(BOM)
         return self.offset + sum(len(before) + 1 for before in self.out.lines[:line])
 
     def line_of(self, line: int) -> int:
-        """Convert a line of this text to a line of the answer, from 1."""
+        """Convert a line number in this ADR's text to a line number in the answer, counted from 1."""
         return self.first_line + line + 1
 
     def header_line(self, line: int) -> int:
-        """Convert a line of the header's YAML to a line of the answer, from 1."""
+        """Convert a line number in the header's YAML to a line number in the answer, counted from 1."""
         return self.line_of((self.header or (self.start, 0))[0] + line)
 
 
 def header_end(lines: Sequence[str], number: int) -> int:
-    """Return the line after the ADR header that opens at line ``number``; 0 if the ``---`` is only a rule.
+    """Return the line after the ADR header that starts at line ``number``; 0 if there is no header.
 
     Without a second ``---``, the header ends before the first line that is blank or not YAML.
     """
@@ -158,7 +160,7 @@ def _is_heading(line: str) -> bool:
 
 
 def is_title(title: str) -> bool:
-    """Return True for the heading of an ADR: it has a number, and does not introduce a text about an ADR."""
+    """Return True if a heading is an ADR's title: it has a number and does not announce a summary or a review."""
     found = _TITLE.match(title)
     return found is not None and found[1].strip(" \t:–—-.").casefold() not in _ABOUT
 
@@ -172,7 +174,7 @@ def _is_data(text: str) -> bool:
 
 
 def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
-    """Return the ADRs of a text in order, both in the text and in ```markdown fences outside other ADRs."""
+    """Return the ADRs of a text in order, including those in ```markdown fences."""
     found = list(_plain_adrs(out))
     first = found[0].start if found else len(out.lines)  # an ADR extends to the next ADR or to the end
     for fence in out.fences:
@@ -221,7 +223,7 @@ def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Itera
 
 
 def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
-    """Yield the sections: headings of level 2, or of level 3 in an ADR without level 2."""
+    """Yield an ADR's sections: its headings of level 2, or of level 3 if there are none of level 2."""
     own = 2 if any(heading.level == 2 for heading in headings) else 3
     headings = [heading for heading in headings if heading.level <= own]
     for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):
@@ -230,7 +232,7 @@ def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
 
 
 def is_excerpt(adr: Adr) -> bool:
-    """Return True for an ADR in a fence that has no real content: a header alone, or a template."""
+    """Return True if an ADR in a fence has no real content, such as a header alone or a template."""
     if not adr.fenced:
         return False
     body = adr.header_lines[1] if adr.header else adr.start

@@ -18,9 +18,9 @@ _TICKS = re.compile(r"\\`|`+|<!--")
 
 
 def surely_outside(text: str, found: Sequence[Marker]) -> bool:
-    """Return True if no marker can be in code or a quote: there is no fence, and each marker begins a line.
+    """Return True if no marker can be inside code or a quote.
 
-    A comment at the start of a line interrupts every paragraph, list and quote (CommonMark, HTML block 2).
+    That is certain if the text has no fence and each marker begins a line (CommonMark, HTML block 2).
     """
     return not may_hold_fences(text) and all(not m.start or text[m.start - 1] == "\n" for m in found)
 
@@ -131,7 +131,7 @@ def parse(text: str) -> Document:
 
 
 class Text(NamedTuple):
-    """A text to validate, its file name (empty for the answer), and True if it must be an ADR."""
+    """A text to validate, with its file name (empty for the answer). ``is_adr``: it must hold an ADR."""
 
     content: str
     file: str

@@ -27,7 +27,7 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class HeaderError(ValueError):
-    """The header is not YAML. ``line`` counts from 0 within the header."""
+    """The header is not valid YAML. ``line`` counts from 0 within the header."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         super().__init__(problem)

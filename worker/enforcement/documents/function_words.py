@@ -27,13 +27,13 @@ def language_of(text: str) -> str:
 
 
 def most(counts: Mapping[str | None, int]) -> str:
-    """Return the language with the most words; empty if there are too few."""
+    """Return the language with the highest count; empty if no count is high enough."""
     best = max(FUNCTION_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 
 
 def word_counts(text: str) -> Counter[str | None]:
-    """Count the words of each language in a text's prose. Other words count under None."""
+    """Count a text's function words by language. Other words count under None."""
     out = parse(text).out
     prose = out.without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

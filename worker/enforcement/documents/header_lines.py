@@ -24,7 +24,7 @@ _KEY = re.compile(r"[\"']?([A-Za-z_][\w.-]{0,60})[\"']?\s{0,20}:(?=\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """A top-level key with its value: the lines from ``start`` to ``end`` (excluded)."""
+    """A top-level key of a YAML header with its value, as a range of lines (``end`` excluded)."""
 
     key: str
     start: int

@@ -35,7 +35,7 @@ _MAX_HEADER = 400
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after the edits, and the names of the edits in order."""
+    """A text after normalisation, and the names of the applied edits in order."""
 
     text: str
     edits: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def without_reasoning(text: str) -> str:
 
 
 def _without_fence(text: str) -> str:
-    """Unwrap a document in one fence, with or without a step marker behind the fence."""
+    """Unwrap a document that is enclosed in one fence."""
     body = strip_marker(text)
     opening = _FENCE.match(body)
     if not opening or opening[2].lower() not in _DOCUMENT_INFOS:
@@ -113,7 +113,7 @@ def _next_line(lines: list[str], start: int) -> int:
 
 
 def _with_one_header(text: str) -> str:
-    """Merge two headers above the title, and move a title above the header below it.
+    """Merge two headers above the title, or move a title above the header below it.
 
     The header with more ADR fields, or the later one, wins and takes missing keys from the other.
     """

@@ -92,7 +92,7 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """Positions of Markdown blocks in a text, in order."""
+    """Positions of headings, fences and other Markdown blocks in a text."""
 
     lines: list[str]
     headings: list[Heading] = field(default_factory=list)
@@ -106,12 +106,12 @@ class Outline:
 
     @property
     def code(self) -> list[Span]:
-        """Return the lines of fences that hold code and no document."""
+        """Return the line ranges of fences with code."""
         return [(fence.start, fence.end) for fence in self.fences if not fence.is_document]
 
     @property
     def fenced(self) -> list[Span]:
-        """Return the lines of all fences."""
+        """Return the line ranges of all fences."""
         return [(fence.start, fence.end) for fence in self.fences]
 
     def inside(self, fence: CodeFence) -> str:
@@ -124,7 +124,7 @@ class Outline:
         return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
 
     def section_ends(self) -> list[int]:
-        """Return for each heading the line of the next heading of its level or above."""
+        """Return for each heading the line where its section ends."""
         ends, open_ = [len(self.lines)] * len(self.headings), list[int]()
         for place, each in enumerate(self.headings):
             while open_ and self.headings[open_[-1]].level >= each.level:
@@ -133,7 +133,7 @@ class Outline:
         return ends
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the closed blocks that name a language, by its usual name (python, yaml, shell)."""
+        """Yield the closed code blocks that name a language."""
         counted: Counter[str] = Counter()
         for each in self.fences:
             if (language := each.language) and each.closed:
@@ -147,7 +147,7 @@ def may_hold_fences(text: str) -> bool:
 
 
 def lines_of(*spans: Iterable[Span]) -> set[int]:
-    """Return the lines in any of the spans."""
+    """Return the line numbers in any of the spans."""
     return {number for each in spans for start, end in each for number in range(start, end)}
 
 
@@ -204,7 +204,7 @@ _MASK = "\0header"
 
 
 class _Reading:
-    """State of our block rules for one text."""
+    """State of the Markdown block rules while they parse one text."""
 
     def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
         self.lines, self.documents = lines, header is not None

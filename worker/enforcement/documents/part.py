@@ -20,47 +20,47 @@ _KEY = YAML_HEADER + "."
 
 
 def section_part(title: str) -> str:
-    """Return the part name of an ADR's section."""
+    """Return the name of a section as a part of an answer."""
     return _SECTION + title
 
 
 def section_title(part: str) -> str | None:
-    """Return the title of the section that a part names; None for other parts."""
+    """Return the section title in a part's name; None if the part is not a section."""
     return part.removeprefix(_SECTION) if part.startswith(_SECTION) else None
 
 
 def field_part(key: str) -> str:
-    """Return the part name of one key of an ADR's YAML header."""
+    """Return the name of a YAML header's key as a part of an answer."""
     return _KEY + key
 
 
 def header_key(part: str) -> str | None:
-    """Return the header key that a part names; None for other parts and for the whole header."""
+    """Return the header key in a part's name; None if the part is not a single key."""
     return part.removeprefix(_KEY) if part.startswith(_KEY) else None
 
 
 def in_header(part: str) -> bool:
-    """Return True for the YAML header and for its keys."""
+    """Return True if a part is the YAML header or one of its keys."""
     return part == YAML_HEADER or part.startswith(_KEY)
 
 
 def fence_part(language: str, number: int) -> str:
-    """Return the part name of a closed fenced block, the ``number``-th of its language (from 1)."""
+    """Return the name of a fenced block as a part of an answer: the ``number``-th of its language, from 1."""
     return f"{_FENCE}{language.lower()}:{number}"
 
 
 def fence_of(part: str) -> tuple[str, int] | None:
-    """Return language and number of the block that a part names; None for other parts."""
+    """Return language and number in a part's name; None if the part is not a fenced block."""
     found = _FENCE_NAME.fullmatch(part)
     return (found[1], int(found[2])) if found else None
 
 
 def lines_part(first: int, last: int) -> str:
-    """Return the part name of lines of the answer, from 1, the last included."""
+    """Return the name of a range of lines as a part of an answer, counted from 1."""
     return f"{_LINES}{first}-{last}"
 
 
 def lines_range(part: str) -> tuple[int, int] | None:
-    """Return the first and last line that a part names; None for other parts."""
+    """Return the first and last line in a part's name; None if the part is not a range of lines."""
     found = _LINES_NAME.fullmatch(part)
     return (int(found[1]), int(found[2])) if found else None

@@ -254,7 +254,7 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
 
 
 def _place(answer: str, adr: Adr, title: str) -> int:
-    """Return where a missing section belongs: before the first section that follows it in ADRs, or at the end."""
+    """Return where to insert a missing section: before the first section that usually comes later, or at the end."""
     own = rank(title)
     for present in adr.sections:
         other = rank(present.title)

@@ -22,7 +22,7 @@ from worker.enforcement.validators.registry import build_validators
 
 @dataclass(frozen=True, slots=True)
 class ChosenRules:
-    """The rules that apply to a turn.
+    """The validators and the policy that apply to a turn.
 
     Attributes:
         validators: the active ones, in the file's order.
@@ -57,7 +57,7 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
 
 
 def build(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """Build the validators with these names: rules of the file, and rules that a request added.
+    """Build the validators with these names, from the file's rules and from rules that a request added.
 
     Raises like ``choose``.
     """

@@ -19,7 +19,7 @@ JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAttempt:
-    """One attempt from a turn's record. Has the fields of ``Attempt``, and those below.
+    """An attempt as recorded in a finished turn. Has the fields of ``Attempt``, and those below.
 
     Attributes:
         decision: one of ``JUDGED``, or another value if the answer was never validated.
@@ -118,7 +118,7 @@ def rejects(turn: JudgedTurn, chosen: ChosenRules) -> list[Rejects]:
 
 @dataclass(slots=True)
 class Comparison:
-    """Counts of answers that two policies treat differently. Keeps only the first ``most`` changes.
+    """Counts of the answers on which two policies disagree. Keeps the first ``most`` of these answers.
 
     Attributes:
         rejected_now, accepted_now: accepted before and rejected now, and the reverse.
@@ -143,7 +143,7 @@ class Comparison:
         self.count(turn, rejects(turn, chosen))
 
     def count(self, turn: JudgedTurn, found: Sequence[Rejects]) -> None:
-        """Count the new policy's decisions on a turn's answers."""
+        """Add the new policy's decisions on a turn's answers to the counts."""
         for each in found:
             self.answers += 1
             self.in_shadow.update(each.shadow)

@@ -29,7 +29,7 @@ def is_rule_file(rule: str) -> bool:
 
 
 def problem_of(rule: str) -> str:
-    """Return why a text cannot name a rule's file; empty if it can."""
+    """Return why a text is not a valid name of a rule's file; empty if it is valid."""
     found = _FORM.fullmatch(rule)
     if found is None:
         return "must be a path below HELIX_ROOT such as rules/no_todo.py, or rules/all.py:NoTodo"

@@ -180,7 +180,7 @@ def is_remark(paragraph: str, document: str = "") -> bool:
 
 
 def introduces(paragraph: str) -> bool:
-    """Return True if a paragraph is one sentence with a colon at its end."""
+    """Return True if a paragraph is a single sentence that ends with a colon."""
     text = paragraph.strip().rstrip("*_ ")
     return text.endswith(":") and len(text) <= _MAX_REMARK and not _SENTENCE_END.search(text)
 

@@ -32,7 +32,7 @@ _DEEP = 3
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A fence with its info string, its lines (``end`` excluded) and its inner text."""
+    """A fence that may wrap a part of an answer, with its lines and its inner text."""
 
     info: str
     start: int
@@ -67,7 +67,7 @@ def unframed(text: str, titles: Collection[str]) -> str:
 
 
 def json_value(text: str) -> dict[str, Any] | list[Any] | None:
-    """Return the JSON object or list of a reply, alone or in one fence with remarks around; else None."""
+    """Return the JSON object or list that a reply consists of; else None."""
     bare = text.strip()
     if "```" in bare and not bare.startswith(("{", "[")):
         lines = bare.split("\n")
@@ -84,7 +84,7 @@ def json_value(text: str) -> dict[str, Any] | list[Any] | None:
 
 
 def value_of(reply: str) -> str:
-    """Return the inner text of a reply's only fence, without remarks around; else the reply itself."""
+    """Return the text inside a reply's only fence; return the whole reply if it has other content."""
     body = strip_marker(reply)
     lines = body.replace("\r\n", "\n").strip().split("\n")
     fences = list(fences_of(lines, (*INFOS, "json")))
@@ -146,7 +146,7 @@ def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str])
 
 
 def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[Wrapper]:
-    """Yield the outermost fences that may wrap parts. Fences nest, as agents mean but CommonMark does not."""
+    """Yield the outermost fences that may wrap parts. Unlike in CommonMark, fences nest."""
     number, nesting = 0, True
     while number < len(lines):
         opening = _FENCE.match(lines[number])
@@ -168,7 +168,7 @@ def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[
 
 
 def _nested_end(lines: Sequence[str], start: int, mark: str) -> int:
-    """Return the line after a nested fence: a fence with a word opens, a bare fence closes. 0 if none closes."""
+    """Return the line after the end of a fence that may contain fences; 0 if the fence never closes."""
     depth = 1
     for number in range(start + 1, len(lines)):
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark):
@@ -179,7 +179,7 @@ def _nested_end(lines: Sequence[str], start: int, mark: str) -> int:
 
 
 def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
-    """Return the line after a fence by CommonMark's rule: the first bare fence closes."""
+    """Return the line after the end of a fence by CommonMark's rule."""
     for number in range(start + 1, len(lines)):
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark) and not found[3]:
             return number + 1

@@ -67,7 +67,7 @@ class Offer:
         return bool(self.step or self.header or self.keys or self.sections)
 
     def take(self, other: Offer) -> None:
-        """Add the parts of another piece of the reply, which win over parts found before."""
+        """Add the parts of another piece of the reply, replacing parts found before."""
         self.step = other.step or self.step
         self.header = _better(other.header, self.header)
         self.keys |= other.keys
@@ -129,7 +129,7 @@ def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]
 
 
 def _read(text: str, asked: Collection[str], answer: str, *, fenced: bool = False) -> Offer:
-    """Return the parts in a text outside its fences. Text from a fence has no remarks around its parts."""
+    """Find the requested parts in a text outside its fences."""
     offer = Offer()
     if STEP_MARKER in asked:
         offer.step = next((m.step for m in reversed(parse(text).markers) if m.step), None)
@@ -230,7 +230,7 @@ def _demoted(body: str, level: int) -> str:
 
 
 def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, bool]:
-    """Return the text that may be the only requested section, and True if a bold label names it."""
+    """Find the requested section in a reply without headings. Also return True if a bold label names the section."""
     if any(heading.level <= 2 for heading in outline(text).headings):
         return "", False
     body = strip_marker(_bare(rest.replace(CUT, "")))
@@ -251,7 +251,7 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, boo
 
 
 def _may_stand(body: str, answer: str, title: str) -> bool:
-    """Return True if a text without a heading is new to the answer and has the form of its section."""
+    """Return True if a text without a heading is not in the answer yet and looks like a section."""
     paragraphs = body.split("\n\n")
     if not body or len(body) > _MAX_BODY or body.startswith("---") or header_lines.blocks(paragraphs[0]):
         return False
@@ -312,7 +312,7 @@ def _better(new: str, old: str) -> str:
 
 
 def _key_of(text: str, name: str) -> str:
-    """Return the lines of one key, also without ``files:`` above its lists, or in a list item or in code."""
+    """Find the lines of one header key, even in a list item or without ``files:`` above its lists."""
     if found := header_lines.key_lines(text, name):
         return found
     keys = set(header_lines.blocks(text))
@@ -338,7 +338,7 @@ def _worth(header: str) -> tuple[bool, int]:
 
 
 def own_parts(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Return the requested lines and code blocks in a reply by part name, the last lines first."""
+    """Find the requested lines and code blocks in a reply, by part name."""
     return {**_lines(answer, parts, reply), **_blocks(answer, parts, reply)}
 
 
@@ -368,7 +368,7 @@ def _lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
 
 
 def _blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Return the requested code blocks: the reply has as many of a language as requested, or as the answer has."""
+    """Find the requested code blocks in a reply, by part name."""
     found: dict[str, str] = {}
     asked = sorted((fence[0], fence[1], part) for part in parts if (fence := fence_of(part)))
     for language in dict.fromkeys(language for language, _, _ in asked):

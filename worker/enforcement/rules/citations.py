@@ -40,7 +40,7 @@ class CitedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Citations(Rule):
-    """Rule that looks up every cited file below the root. Fenced code is ignored."""
+    """Rule that requires cited files and lines to exist below the root. Fenced code is ignored."""
 
     kind: ClassVar[str] = "citations"
 

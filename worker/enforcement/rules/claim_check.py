@@ -19,7 +19,7 @@ Ground = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A statement that the tool call log contradicts. ``evidence`` fills the templates of the code."""
+    """A statement in an answer that the tool call log contradicts, with the evidence for the message."""
 
     ground: Ground
     claim: WorkClaim
@@ -43,7 +43,7 @@ def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ())
 
 
 def same(path: str, other: str) -> bool:
-    """Return True if two paths may name one file: the components of one end with those of the other."""
+    """Return True if two paths may name the same file, because one path ends with the other."""
     mine, others = _parts(path), _parts(other)
     shorter = min(len(mine), len(others))
     return bool(shorter) and mine[-shorter:] == others[-shorter:]
@@ -54,7 +54,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _unseen(journal: Journal) -> bool:
-    """Return True if the agent may have acted without a trace in the log."""
+    """Return True if the agent may have done things that the tool call log does not show."""
     return not journal.whole or any(call.kind == "other" and call.ok is not False for call in journal.calls)
 
 

@@ -19,7 +19,7 @@ JOURNAL = "journal"
 
 @dataclass(frozen=True, kw_only=True)
 class Claims(Rule):
-    """Rule that compares statements with the tool call log. A statement that the log cannot refute is accepted."""
+    """Rule that rejects statements about the agent's work if the tool call log refutes them."""
 
     kind: ClassVar[str] = "claims"
 

@@ -39,7 +39,7 @@ _SHELL_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CodeBlocks(Rule):
-    """Rule that parses each closed fence of a known language, except excerpts with an ellipsis line (``...``)."""
+    """Rule that requires fenced code to parse, except excerpts with an ellipsis line (``...``)."""
 
     kind: ClassVar[str] = "code"
 

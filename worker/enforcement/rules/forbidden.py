@@ -21,7 +21,7 @@ _BLANKS = r"(?:[\s\u00ad\u200b-\u200d\u2060*_]|&nbsp;|<br\s?/?>|(?<=\n)[>#*+-])+
 
 @dataclass(frozen=True, kw_only=True)
 class ForbiddenRule(Rule):
-    """Rule that finds forbidden whole words in any letter case, and known forms of secrets."""
+    """Rule that forbids words, in any letter case, and known forms of secrets."""
 
     kind: ClassVar[str] = "forbidden"
     bounded: ClassVar[bool] = True

@@ -16,7 +16,7 @@ MOST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class JsonSchema(Rule):
-    """Rule that validates with the ``jsonschema`` package. A reference to another document is an error."""
+    """Rule that requires the answer's JSON to match a JSON Schema. References to other documents are errors."""
 
     kind: ClassVar[str] = "json_schema"
 

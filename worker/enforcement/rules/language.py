@@ -23,7 +23,7 @@ _CLEARLY = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Language(Rule):
-    """Rule that counts function words outside code. A text too short to judge is accepted."""
+    """Rule that requires a language, detected by function words outside code. Short texts are accepted."""
 
     kind: ClassVar[str] = "language"
     bounded: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from worker.enforcement.validators.codes import words
 
 @dataclass(frozen=True, kw_only=True)
 class Length(Rule):
-    """Rule that counts characters and words without the step marker. Placeholders do not count towards a minimum."""
+    """Rule that limits an answer's characters and words. Placeholders do not count towards a minimum."""
 
     kind: ClassVar[str] = "length"
     bounded: ClassVar[bool] = True

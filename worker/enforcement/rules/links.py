@@ -31,7 +31,7 @@ _SHORT = re.compile(r"(https?|ftp|wss?):[/\\]{0,9}", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class LinksRule(Rule):
-    """Rule that checks schemes and hosts of addresses outside fenced code."""
+    """Rule that allows only some schemes and hosts in addresses outside fenced code."""
 
     kind: ClassVar[str] = "links"
     bounded: ClassVar[bool] = True

@@ -35,7 +35,7 @@ _PROMPT = str(table_beside(__file__)["judge"]["en"])
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """The verdict of a model. ``errors`` is empty only on success."""
+    """A model's verdict on an answer. ``errors`` is empty only on success."""
 
     success: bool
     errors: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ verdicts = _Verdicts()
 
 @dataclass(frozen=True, kw_only=True)
 class LlmJudge(Rule):
-    """Rule that asks a model once per text. Its cost is charged to the turn."""
+    """Rule that asks a model to judge the answer, and charges the cost to the turn."""
 
     kind: ClassVar[str] = "llm_judge"
     reaches_out: ClassVar[bool] = True
@@ -126,7 +126,7 @@ def _issue(error: str, locale: str) -> ValidationIssue:
 
 
 def prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
-    """Write the prompt for the judge. The random nonce proves that a verdict is not copied from the answer."""
+    """Write the prompt for the judge. A random nonce proves that the verdict is not copied from the answer."""
     form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
     return _PROMPT.format(
         criteria=criteria.strip(),

@@ -29,7 +29,7 @@ class _Text(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRule(Rule):
-    """Rule that runs a program in the sandbox. The program gets the answer as a file and on standard input."""
+    """Rule that runs a program in the sandbox to check the answer, given as a file and on standard input."""
 
     kind: ClassVar[str] = "command"
     reaches_out: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class PydanticModel(Rule):
-    """Rule that imports its model on first use. The model's package must be installed where workers run."""
+    """Rule that requires a pydantic model to accept the answer's JSON. The model is imported on first use."""
 
     kind: ClassVar[str] = "pydantic_model"
 

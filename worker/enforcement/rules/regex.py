@@ -17,9 +17,10 @@ _VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]
 
 @dataclass(frozen=True, kw_only=True)
 class Regex(Rule):
-    """Rule that searches with Python's regular expressions. Flags such as ``(?i)`` are in the pattern.
+    """Rule that requires or forbids matches of regular expressions in an answer.
 
-    The rule is not ``bounded``, because a pattern such as ``(a+)+$`` may take exponential time.
+    Flags such as ``(?i)`` are in the pattern. The rule is not ``bounded``, because a pattern such as ``(a+)+$`` may
+    take exponential time.
     """
 
     kind: ClassVar[str] = "regex"

@@ -14,7 +14,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionRule(Rule):
-    """Rule that detects a model caught in a loop of words, sentences or paragraphs."""
+    """Rule that rejects the answer of a model caught in a loop of words, sentences or paragraphs."""
 
     kind: ClassVar[str] = "repetition"
     bounded: ClassVar[bool] = True

@@ -26,7 +26,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Structure(Rule):
-    """Rule that compares headings without mark-up, numbers and letter case."""
+    """Rule that requires the sections of a template, ignoring mark-up, numbers and letter case of headings."""
 
     kind: ClassVar[str] = "structure"
     bounded: ClassVar[bool] = True

@@ -29,7 +29,7 @@ _LEADING_ZERO = re.compile(r"0\d+")
 
 
 class ADRStructureValidator(ResponseValidator):
-    """Validator of every ADR in the answer and its files. An answer without an ADR passes."""
+    """Checks header and sections of every ADR in the answer and its files. An answer without an ADR passes."""
 
     name = "adr_structure"
     bounded: ClassVar[bool] = True

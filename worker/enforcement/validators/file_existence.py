@@ -37,7 +37,7 @@ def may_look_at_files(texts: Iterable[str]) -> bool:
 
 
 class FileExistenceValidator(ResponseValidator):
-    """Validator of ``files`` in the header of every ADR. Paths are relative to the root and must not leave it."""
+    """Checks the ``files`` lists in the header of every ADR. Paths are relative to the root and must not leave it."""
 
     name = "file_existence"
     mends_files: ClassVar[bool] = True

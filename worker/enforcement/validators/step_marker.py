@@ -19,7 +19,7 @@ FALLBACK_STEP = "fallback_step"
 
 
 class StepMarkerValidator(ResponseValidator):
-    """Validator that wants the last marker outside code and quotes to name one of the six steps."""
+    """Checks that the last step marker of an answer, outside code and quotes, names one of the six steps."""
 
     name = "step_marker"
     bounded: ClassVar[bool] = True

@@ -41,7 +41,7 @@ class ResponseValidator(ABC):
     patience: ClassVar[float] = 0.0
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if validating these texts takes bounded time. Override this if the texts matter."""
+        """Return True if validating these texts takes bounded time; by default the answer is ``bounded``."""
         return self.bounded
 
     @property
@@ -67,5 +67,5 @@ class ResponseValidator(ABC):
         return ()
 
     def check(self, response: str, context: Mapping[str, Any] | None = None) -> ValidationResult:
-        """Validate an answer and return the issues as a result that is true if no issue is an error."""
+        """Validate an answer, and return a result that is true if the answer has no errors."""
         return ValidationResult.of(self.validate(response, context or {}))
