@@ -8,10 +8,11 @@ from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
-from api_client.contract.turn import Outcome, TurnState, replay_id
+from api_client.contract.turn import Outcome, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import select
+from api_client.policies.turn_replays import replay_id
 
 #: action -> what it can be done to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}

@@ -16,10 +16,11 @@ from api_client.contract.errors import NotFinished, SettingsError
 from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnState, replay_id
+from api_client.contract.turn import TurnState
 from api_client.figures.metrics import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
+from api_client.interruptions.escalation_admission import EscalationAdmission
 from api_client.notices import Notices
 from api_client.pauses.pauses import Pauses
 from api_client.policies import Policies
@@ -27,6 +28,7 @@ from api_client.policies.flows import Flows
 from api_client.policies.policy_admission import PolicyChoice, PolicyKeeper
 from api_client.policies.prompts import Prompts
 from api_client.policies.replays import PolicyReplays
+from api_client.policies.turn_replays import replay_id, replay_request
 from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
@@ -42,7 +44,6 @@ from api_client.turns.phase_client import Phases
 from api_client.turns.reader import TurnReader
 from api_client.turns.request_check import RequestCheck
 from api_client.turns.sessions import Sessions
-from api_client.turns.submission import replayed
 from api_client.turns.submitter import Submitter
 from api_client.workers.probe import Prober
 from api_client.workers.standing import Workers
@@ -92,12 +93,13 @@ class TurnsClient:
 
         Raises ``SettingsError``: an installed admission does not load.
         """
-        choice, check = PolicyChoice(self.policies, self.flows), RequestCheck(self.settings)
+        choice, check = PolicyChoice(self.settings, self.policies, self.flows), RequestCheck(self.settings)
+        end = EscalationAdmission(self.settings)
         try:
             installed = [load_plugin(ADMISSION, name)(self.store) for name in find_plugins(ADMISSION)]
         except UnusablePlugin as error:
             raise SettingsError([str(error)]) from error
-        return [choice, check, *installed, PolicyKeeper(self.store, choice, check, self.prompts), self.spending]
+        return [choice, check, end, *installed, PolicyKeeper(self.store, choice, check, self.prompts), self.spending]
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,7 +123,5 @@ class TurnsClient:
         turn = await self.reader.get(turn_id)
         if turn.state is not TurnState.FINISHED:
             raise NotFinished(turn_id)
-        request, named = replayed(turn.request, self.settings, model=model, prompt=prompt)
-        if request.applied is None:
-            request = self.policies.apply(request, owner=request.key, named=named)
-        return await self.submitter.submit(request, turn_id=replay_id(turn_id, model, prompt), replay_of=turn_id)
+        request = replay_request(turn_id, turn.request, self.settings, self.policies, model=model, prompt=prompt)
+        return await self.submitter.submit(request, turn_id=replay_id(turn_id, model, prompt))

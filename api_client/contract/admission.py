@@ -14,12 +14,11 @@ from api_client.contract.turn import TurnRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A turn that somebody wants to have stored. ``is_replay``: it repeats an earlier turn."""
+    """A turn that somebody wants to have stored."""
 
     turn_id: str
     request: TurnRequest
     idempotency_key: str = ""
-    is_replay: bool = False
 
 
 class Admission:

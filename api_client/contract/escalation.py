@@ -6,14 +6,17 @@ Stored with the turn, so that any worker does what was asked for, whatever its o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from api_client.contract.decision import DEFAULTS, DecisionKind
 from api_client.contract.errors import BadRequest
 from api_client.contract.interruption import MAX_WAIT_SECONDS
+from api_client.contract.turn import TurnRequest
 
 MAX_RUNS = 10
+#: Its name among what is attached to a request.
+NAME = "escalation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,17 @@ class Escalation:
     human: bool = True
     timeout_seconds: float = 86_400.0
     default: str = DecisionKind.REJECT.value
+
+    @classmethod
+    def of(cls, request: TurnRequest) -> Escalation | None:
+        """Read what is attached to a request; None without one."""
+        data = request.attached.get(NAME)
+        return cls.from_dict(data) if data else None
+
+    @property
+    def attached(self) -> dict[str, Any]:
+        """As a request has it attached."""
+        return {NAME: asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Escalation:

@@ -43,7 +43,7 @@ class PhaseWork(WorkKind):
     }
     first = again = PHASE_RUN
     in_session = answers_in_text = False
-    waits_long = escalates_incomplete = has_fixed_codes = True
+    waits_long = hands_on = hands_on_incomplete = has_fixed_codes = True
 
     def check(self, request: TurnRequest) -> None:
         """Raise ``PhaseError``, which names everything that is wrong with the phase."""

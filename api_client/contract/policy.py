@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -16,6 +16,7 @@ from typing import Any
 
 from api_client.contract.issue import Severity
 from api_client.contract.tool_calls import ToolRule
+from api_client.contract.turn import TurnRequest
 
 VERSION = 1
 
@@ -215,6 +216,10 @@ def _plain_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts
     return PolicyFile(tuple(rules), max_attempts)
 
 
+#: Its name among what is attached to a request.
+APPLIED = "applied_policy"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPolicy:
     """The policy of a turn as it was when it was submitted. It stays the turn's own, whatever becomes of the file.
@@ -224,14 +229,23 @@ class AppliedPolicy:
         shadow: rules that judge and decide nothing.
         caps: rule -> after how many rejected answers the agent is not asked again because of it.
         lenient: rules that accept an answer they could not judge.
-        filled: fields of the request that the policy filled in, because the request did not name them.
     """
 
     hash: str
     shadow: tuple[str, ...] = ()
     caps: dict[str, int] = field(default_factory=dict)
     lenient: tuple[str, ...] = ()
-    filled: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, request: TurnRequest) -> AppliedPolicy | None:
+        """Read what is attached to a request; None where no policy file was applied."""
+        data = request.attached.get(APPLIED)
+        return cls.from_dict(data) if data else None
+
+    def attach(self, request: TurnRequest, filled: Iterable[str]) -> TurnRequest:
+        """Return the request with this policy, which ``filled`` these fields in: the request did not name them."""
+        filled = dict.fromkeys((*request.filled, *filled, APPLIED))
+        return replace(request.attach(APPLIED, self), filled=tuple(filled))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> AppliedPolicy:
@@ -241,5 +255,4 @@ class AppliedPolicy:
             shadow=tuple(data.get("shadow", ())),
             caps=dict(data.get("caps", {})),
             lenient=tuple(data.get("lenient", ())),
-            filled=tuple(data.get("filled", ())),
         )

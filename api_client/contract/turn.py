@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -11,14 +10,12 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.contract.decision import TurnDecision
-from api_client.contract.escalation import Escalation
 from api_client.contract.frozen import frozen
 from api_client.contract.image import Image
 from api_client.contract.interruption import Interruption
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.open_enum import OpenEnum
 from api_client.contract.owners import shown_owner
-from api_client.contract.policy import AppliedPolicy
 from api_client.contract.turn_error import TurnError, error_data
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
@@ -26,8 +23,8 @@ DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
-    {"images", "policy", "escalation", "work", "work_data", "traceparent", "operator", "applied", "key"}
-    | {"flow", "template", "priority", "weight", "at_once"}
+    {"images", "policy", "work", "work_data", "traceparent", "operator", "attached", "filled", "labels", "key"}
+    | {"template", "priority", "weight", "at_once"}
 )
 
 
@@ -48,7 +45,7 @@ class TurnState(OpenEnum):
     RAN = "ran"
     #: A worker holds the lease and judges the answer.
     VALIDATING = "validating"
-    #: Waits in the inbox until a person or the time-out decides. No worker holds it.
+    #: Waits until its question is answered, or the time for that is over. No worker holds it.
     SUSPENDED = "suspended"
     #: The outcome is written. Nothing follows.
     FINISHED = "finished"
@@ -120,14 +117,14 @@ class TurnRequest:
         token_budget, cost_budget_usd: what all attempts together may use, tokens in and out, US dollars; 0: no limit.
         metadata: the caller's own notes, strings to strings; shown, never interpreted.
         policy: validator to what is tried for its errors, in order; those not named are retried, repaired, failed.
-        escalation: what happens at the end of all attempts, where a policy or the kind of work asks for it.
         work: its kind of work (``contract/work.py``); empty: a message of a chat.
         work_data: what that kind needs to know; only that kind reads it. Texts in it are shown with the turn.
         traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
         key: the owner, by name, of the API key that it came with; empty on the command line.
         operator: an operator submitted it: its gates may run programs also where no box can be made.
-        applied: what a policy file gave the turn; None where there is none. Set when the turn is submitted.
-        flow: its version of prompts and rules (HELIX_FLOW_VERSION); empty: that of its session, set at the submit.
+        attached: what admissions attached to the turn, as JSON by name; only who attached it reads it.
+        filled: fields, and names in ``attached``, that an admission filled in: the caller did not ask for them.
+        labels: fields of the record for lists and figures, set at the submit.
         priority: a ``Priority``; empty: ``interactive``.
         weight: of its owner, beside the others'; 0: 1. at_once: agents of its owner at once; 0: as the settings say.
         template: hash of the session template, ``none`` without one; empty where the worker's own settings say.
@@ -147,14 +144,14 @@ class TurnRequest:
     cost_budget_usd: float = 0.0
     metadata: dict[str, str] = field(default_factory=dict)
     policy: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    escalation: Escalation | None = None
     work: str = ""
     work_data: dict[str, Any] = field(default_factory=dict)
     traceparent: str = ""
     operator: bool = False
-    applied: AppliedPolicy | None = None
+    attached: dict[str, Any] = field(default_factory=dict)
+    filled: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
     key: str = ""
-    flow: str = ""
     template: str = ""
     priority: str = ""
     weight: int = 0
@@ -174,6 +171,13 @@ class TurnRequest:
     def reserve(self) -> tuple[int, int]:
         """Give what a lost run is charged, because nobody knows what it used: tokens, and millionths of a US dollar."""
         return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
+
+    def attach(self, name: str, data: object) -> TurnRequest:
+        """Return the request with what an admission attaches under its name; None: with nothing there."""
+        attached = {each: said for each, said in self.attached.items() if each != name}
+        if data is not None:
+            attached[name] = json.loads(_REQUEST_JSON.encode(data))
+        return replace(self, attached=attached)
 
     def to_json(self) -> str:
         """The request as it is stored; keys sorted, so that equal requests give equal text.
@@ -196,10 +200,7 @@ class TurnRequest:
         known["images"] = tuple(Image(**image) for image in known.get("images", ()))
         known["validators"] = tuple(known.get("validators", DEFAULT_VALIDATORS))
         known["policy"] = {name: tuple(order) for name, order in known.get("policy", {}).items()}
-        if known.get("escalation"):
-            known["escalation"] = Escalation.from_dict(known["escalation"])
-        if known.get("applied"):
-            known["applied"] = AppliedPolicy.from_dict(known["applied"])
+        known["filled"] = tuple(known.get("filled", ()))
         said = known.get("double_text")
         known["double_text"] = DoubleText(said) if said in list(DoubleText) else DoubleText.QUEUE
         return cls(**known)
@@ -265,7 +266,7 @@ class Progress:
         best: the attempt that a fallback repairs, or a person accepts; 0 for none.
         tokens_used, cost_used: used by all attempts so far, in tokens and millionths of a US dollar.
         allowed: attempts by now; 0: as requested.
-        stage, stage_model: of the escalation: 1 another model (this one) is at work, 2 a person was asked.
+        stage, stage_model: 1 another model (this one) took over after the last attempt, 2 a person was asked.
         fell: models of this turn that could not answer -> attempt, fault and reason; another one took over from each.
         fresh_from: attempts up to this one left nothing that the next continues.
         interruption: what the turn waits for, or was answered; kept until the run that goes on from it has ended.
@@ -349,7 +350,7 @@ class Turn(Progress):
 
     @property
     def max_attempts(self) -> int:
-        """How often its agent may run; an escalation or a person may have allowed more than was asked for."""
+        """How often its agent may run; more may have been allowed than was asked for."""
         return self.allowed or self.request.max_attempts
 
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
@@ -372,7 +373,7 @@ class Turn(Progress):
         data["prompt"] = self.request.prompt
         data["validators"] = list(self.request.validators)
         data["prompt_template"] = self.request.template
-        data["shadow"] = list(self.request.applied.shadow) if self.request.applied else []
+        data["attached"] = self.request.attached
         data["max_attempts"] = self.max_attempts
         data["work"] = self.request.work or "chat"
         data["success"] = self.success
@@ -382,16 +383,6 @@ class Turn(Progress):
 def new_turn_id() -> str:
     """Return a fresh turn id."""
     return f"turn-{secrets.token_hex(16)}"
-
-
-def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
-    """The id of a turn's replay, by another ``model`` or with another ``prompt`` if these are given.
-
-    Derived, so that replaying twice makes one turn. Raises ``ValueError``: not a turn id.
-    """
-    check_turn_id(turn_id)
-    changed = f"\0{model}\0{prompt}" if model or prompt else ""
-    return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
 
 
 def new_session_id() -> str:

@@ -24,7 +24,8 @@ class WorkKind:
         in_session: its agent works in the session's folder, with the session's template, files and kept process.
         answers_in_text: its result is what its agent says, which validators judge; else the files in its ``folder``.
         waits_long: turns before it may take long, so its deadline counts from its first claim.
-        escalates_incomplete: a person may be asked also when its last run did not finish.
+        hands_on: where its attempts have failed, another model or a person is asked, whatever its policy says;
+            hands_on_incomplete: also when its last run did not finish.
         has_fixed_codes: all validators and codes of its issues may be labels of metrics.
     """
 
@@ -35,7 +36,8 @@ class WorkKind:
     in_session = True
     answers_in_text = True
     waits_long = False
-    escalates_incomplete = False
+    hands_on = False
+    hands_on_incomplete = False
     has_fixed_codes = False
 
     def check(self, request: TurnRequest) -> None:

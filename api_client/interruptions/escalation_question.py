@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation
 from api_client.contract.interruption import Interruption
 from api_client.contract.turn import TurnRequest
 from api_client.contract.word_tables import table_beside
@@ -45,7 +46,7 @@ class VerdictQuestion(QuestionKind):
 
     def added_runs(self, request: TurnRequest) -> int:
         """Return the runs of the model that an escalation asks before a person."""
-        escalation = request.escalation
+        escalation = Escalation.of(request)
         return escalation.runs if escalation and escalation.model else 0
 
 

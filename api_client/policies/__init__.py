@@ -13,6 +13,7 @@ from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, OnError, Po
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
 from api_client.contract.work import find_work
+from api_client.policies.flows import FLOW
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -95,12 +96,12 @@ class Policies:
 
         Raises ``BadRequest``: it names a rule that may not be asked for. ``SettingsError``: as ``of``.
         """
-        file = self.of(request.model, owner, request.flow)
+        file = self.of(request.model, owner, request.labels.get(FLOW, ""))
         return apply(request, file, owner=owner, route=route, named=named) if file else request
 
     def completed(self, request: TurnRequest) -> TurnRequest:
         """A request of a program, which cannot say what it names: what is not the default counts as named."""
-        if request.applied or not self.named:
+        if AppliedPolicy.of(request) or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
         return self.apply(request, owner=request.key, named={*named, "locale"})
@@ -176,9 +177,10 @@ def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, nam
     orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
     lenient = [each.name for each in file.rules if each.on_error is OnError.WARN]
     if not kind.answers_in_text:  # without rules it has no policy; the request says how often it is run
-        applied = AppliedPolicy(hash=file.hash, lenient=tuple(_of(lenient, given)), filled=("validators", "policy"))
+        applied = AppliedPolicy(hash=file.hash, lenient=tuple(_of(lenient, given)))
         policy = {name: orders[name] for name in _of(orders, given)}
-        return replace(request, validators=given, policy=policy, applied=applied) if given else request
+        ruled = replace(request, validators=given, policy=policy)
+        return applied.attach(ruled, ("validators", "policy")) if given else request
     active = request.validators if "validators" in named else given
     for name in active:
         if name not in file.askable:
@@ -186,20 +188,20 @@ def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, nam
             raise BadRequest(message, param="validators", code="unknown_validator")
     shadow = tuple(each.name for each in rules if each.shadow)
     own = request.policy if "policy" in named else {name: request.policy[name] for name in _of(request.policy, active)}
-    return replace(
+    applied = AppliedPolicy(
+        hash=file.hash,
+        shadow=tuple(name for name in shadow if name not in active),
+        caps={each.name: each.max_attempts for each in file.rules if each.max_attempts and each.name in active},
+        lenient=tuple(_of(lenient, (*active, *shadow))),
+    )
+    ruled = replace(
         request,
         validators=active,
         policy={name: orders[name] for name in _of(orders, active)} | own,
         max_attempts=request.max_attempts if "max_attempts" in named else file.max_attempts,
         locale=request.locale if "locale" in named else file.locale or request.locale,
-        applied=AppliedPolicy(
-            hash=file.hash,
-            shadow=tuple(name for name in shadow if name not in active),
-            caps={each.name: each.max_attempts for each in file.rules if each.max_attempts and each.name in active},
-            lenient=tuple(_of(lenient, (*active, *shadow))),
-            filled=tuple(name for name in (*_DEFAULTS, "locale") if name not in named),
-        ),
     )
+    return applied.attach(ruled, [name for name in (*_DEFAULTS, "locale") if name not in named])
 
 
 def read_named(text: str, name: str) -> PolicyFile:

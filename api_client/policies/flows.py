@@ -16,6 +16,9 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
+#: The label of a turn that names its version of prompts and rules (HELIX_FLOW_VERSION).
+FLOW = "flow"
+
 
 #: So long what was read from the store holds: a rollback reaches every relay within it, in seconds.
 FRESH_SECONDS = 1.0
@@ -75,6 +78,11 @@ def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
     return max(weighted, key=lambda version: -weighted[version] / math.log(_place(session_id, version)))
 
 
+def with_flow(request: TurnRequest, version: str) -> TurnRequest:
+    """Return the request with this version; empty: with none."""
+    return replace(request, labels={**request.labels, FLOW: version})
+
+
 def _place(session_id: str, version: str) -> float:
     """A number between 0 and 1, both excluded, that looks drawn."""
     digest = hashlib.sha256(f"flow {version} {session_id}".encode("utf-8", "surrogatepass")).digest()
@@ -101,11 +109,11 @@ class Flows:
 
     async def given(self, request: TurnRequest) -> TurnRequest:
         """The request with the version of its session, unless it has one."""
-        return request if request.flow else replace(request, flow=await self.of(request))
+        return request if request.labels.get(FLOW) else with_flow(request, await self.of(request))
 
     async def of(self, request: TurnRequest) -> str:
         """The version of a request: its own, or its session's."""
-        return request.flow or flow_of(request.session_id, await self.active())
+        return request.labels.get(FLOW) or flow_of(request.session_id, await self.active())
 
     async def rolled_back(self) -> dict[str, RolledBack]:
         """The versions of the settings that were rolled back and not resumed since."""

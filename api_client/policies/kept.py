@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.policy import PolicyFile
+from api_client.contract.policy import AppliedPolicy, PolicyFile
 from api_client.contract.session_paths import NONE
 from api_client.contract.turn import Turn
 from api_client.policies import read_named
@@ -101,7 +101,8 @@ class StoredPolicies:
 
     async def load(self, turn: Turn) -> None:
         """Make the turn's policy known, if it has one. Waits while the store is away."""
-        if not turn.request.applied or (policy := turn.request.applied.hash) in self._read:
+        applied = AppliedPolicy.of(turn.request)
+        if not applied or (policy := applied.hash) in self._read:
             return
         text = await self._text_of(policy)
         if not text:
@@ -129,17 +130,34 @@ class StoredPolicies:
 
     def problem(self, turn: Turn) -> str:
         """Return why a policy that was loaded for a turn cannot be read here; empty where it can, or was not loaded."""
-        found = self._read.get(turn.request.applied.hash) if turn.request.applied else None
+        applied = AppliedPolicy.of(turn.request)
+        found = self._read.get(applied.hash) if applied else None
         return found if isinstance(found, str) else ""
+
+    def rules(self, turn: Turn) -> set[str]:
+        """Return the rules that judge a turn whose policy was loaded; none where it cannot be read."""
+        applied = AppliedPolicy.of(turn.request)
+        names = {*turn.request.validators, *(applied.shadow if applied else ())}
+        try:
+            file = self.known(turn)
+        except ValueError:
+            return set()
+        called = {entry.name: entry.rule for entry in file.rules} if file else {}
+        return {called.get(name, name) for name in names}
+
+    def plain_rules(self, turn: Turn) -> tuple[str, ...]:
+        """Return the validators of a turn that no policy file defines."""
+        return () if AppliedPolicy.of(turn.request) else turn.request.validators
 
     def known(self, turn: Turn) -> PolicyFile | None:
         """The policy of a turn that was loaded; None for a turn without one.
 
         Raises ``ValueError``: the store has none of this hash, or this worker cannot read it.
         """
-        if turn.request.applied is None:
+        applied = AppliedPolicy.of(turn.request)
+        if applied is None:
             return None
-        policy = turn.request.applied.hash
+        policy = applied.hash
         match self._read.get(policy):
             case PolicyFile() as file:
                 return file

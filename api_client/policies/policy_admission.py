@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 from api_client.contract.admission import Admission, Submission
+from api_client.contract.errors import BadRequest
 from api_client.contract.failpoints import reach
-from api_client.contract.policy import AppliedPolicy
+from api_client.contract.offered import BUILT_IN, askable, installed_validators, not_offered
+from api_client.contract.policy import APPLIED, AppliedPolicy, plain_policy
+from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import find_work
 from api_client.policies import Policies
-from api_client.policies.flows import Flows
+from api_client.policies.flows import FLOW, Flows, with_flow
 from api_client.policies.kept import keep
 from api_client.policies.prompts import Prompts
+from api_client.policies.turn_replays import is_replay
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 
@@ -24,29 +29,35 @@ _AGAIN_SECONDS = 60.0
 
 
 class PolicyChoice(Admission):
-    """Completes a request by its policy; a replay whose flow version is gone gets the one of today."""
+    """Completes a request by its policy, or checks the rules that it names without one.
 
-    def __init__(self, policies: Policies, flows: Flows) -> None:
-        self.policies, self.flows = policies, flows
+    A replay whose flow version is gone gets the one of today.
+    """
+
+    def __init__(self, settings: Settings, policies: Policies, flows: Flows) -> None:
+        self._settings, self.policies, self.flows = settings, policies, flows
 
     async def admit(self, turn: Submission) -> TurnRequest:
         """Return the request with its policy's rules and limits."""
         request = turn.request
-        if turn.is_replay and request.flow and request.flow not in await self.flows.active():
+        flow = request.labels.get(FLOW)
+        if is_replay(request) and flow and flow not in await self.flows.active():
             request = await self.renew(request)
         if self.policies.named:  # which one may be the flow version's
             request = self.policies.completed(await self.flows.given(request))
+        if AppliedPolicy.of(request) is None and request.validators != self._settings.validators:
+            check_validators(request.validators, self._settings)
         return request
 
     async def renew(self, request: TurnRequest) -> TurnRequest:
         """Return a replay's request with the flow version and the policy of today."""
-        request, applied = await self.flows.given(replace(request, flow="", template="")), request.applied
-        if applied is None:
+        request = await self.flows.given(with_flow(replace(request, template=""), ""))
+        if AppliedPolicy.of(request) is None:
             return request
-        named = {name for name in ("validators", "policy", "max_attempts") if name not in applied.filled}
-        return self.policies.apply(
-            replace(request, applied=None, policy={}), owner=request.key, named={*named, "locale"}
-        )
+        named = {name for name in ("validators", "policy", "max_attempts") if name not in request.filled}
+        request = replace(request.attach(APPLIED, None), policy={})
+        request = replace(request, filled=tuple(name for name in request.filled if name in request.attached))
+        return self.policies.apply(request, owner=request.key, named={*named, "locale"})
 
 
 class PolicyKeeper(Admission):
@@ -61,9 +72,11 @@ class PolicyKeeper(Admission):
     async def admit(self, turn: Submission) -> TurnRequest:
         """Return the request with its flow version and template. Raises as ``Store.ask``."""
         request = turn.request
-        if request.applied:
-            request = await self._with_kept_policy(turn, request.applied)
+        if applied := AppliedPolicy.of(request):
+            request = await self._with_kept_policy(turn, applied)
         request = await self._with_flow(request)
+        policy = policy_hash(request, self._store.settings)
+        request = replace(request, labels={**request.labels, "policy": policy})
         reach("policy.kept")
         return request
 
@@ -75,17 +88,35 @@ class PolicyKeeper(Admission):
         log.warning("policy.gone", policy=policy)
         turn = replace(turn, request=await self._choice.renew(turn.request))
         await self._check.admit(turn)
-        anew = turn.request
-        return await self._with_kept_policy(turn, anew.applied) if anew.applied else anew
+        anew = AppliedPolicy.of(turn.request)
+        return await self._with_kept_policy(turn, anew) if anew else turn.request
 
     async def _with_flow(self, request: TurnRequest) -> TurnRequest:
         """Return the request with its flow version, and with its session template, if it needs one, now stored."""
         if request.template or not find_work(request).in_session:
             return await self._flows.given(request)
-        flow = request.flow or await self._flows.of(request)
+        flow = await self._flows.of(request)
         prompt = self._prompts.of(request.model, flow, request.locale)
         now = time.monotonic()
         if prompt.text and now - self._kept_at.get(prompt.hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
             await keep(self._store, prompt.hash, prompt.text)
             self._kept_at[prompt.hash] = now
-        return replace(request, flow=flow, template=prompt.hash)
+        return with_flow(replace(request, template=prompt.hash), flow)
+
+
+def policy_hash(request: TurnRequest, settings: Settings) -> str:
+    """Return the hash of the policy that judges: the file's, or of what the settings say instead of one."""
+    applied = AppliedPolicy.of(request)
+    if applied or not find_work(request).answers_in_text:
+        return applied.hash if applied else ""
+    own = settings.of_model(request.model)
+    return plain_policy(own.validators, own.policy_orders, own.max_attempts).hash
+
+
+def check_validators(names: Collection[str], settings: Settings) -> None:
+    """Refuse validators that are not offered here. Raises ``BadRequest``."""
+    for name in names:
+        # Installed packages are asked only for a name that we and the settings lack.
+        if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
+            message = not_offered(name, askable(settings.validators))
+            raise BadRequest(message, param="validators", code="unknown_validator")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.escalation import Escalation
 from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import folder_problem
@@ -15,7 +15,6 @@ from api_client.contract.phase_work import PHASE, work_data
 from api_client.contract.question_language import spoken
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare, TurnRequest
-from api_client.turns.request_check import escalation_of
 
 
 def folder_of(directory: str) -> str:
@@ -44,7 +43,7 @@ def requests_of(
     owner: str = LOCAL_OWNER,
     locale: str = "",
     deadline_seconds: float = 0.0,
-    escalation: Escalation | None = None,
+    attached: Mapping[str, Any] | None = None,
     traceparent: str = "",
     operator: bool = False,
     key: str = "",
@@ -52,9 +51,9 @@ def requests_of(
 ) -> list[TurnRequest]:
     """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
-    ``deadline_seconds`` counts for each phase from its own first start. ``operator``: the caller has an operator's
-    right, so that gates may run programs also on a worker without a box. Raises ``BadRequest``: phases cannot have the
-    folder, by its name alone.
+    ``deadline_seconds`` counts for each phase from its own first start. ``attached``: as ``TurnRequest`` has it.
+    ``operator``: the caller has an operator's right, so that gates may run programs also on a worker without a box.
+    Raises ``BadRequest``: phases cannot have the folder, by its name alone.
     """
     folder, share = folder_of(directory), share or SlotShare()
     return [
@@ -70,7 +69,7 @@ def requests_of(
                 deadline_seconds=deadline_seconds or settings.deadline_seconds,
                 token_budget=settings.token_budget,
                 cost_budget_usd=settings.cost_budget_usd,
-                escalation=escalation or escalation_of(settings),
+                attached=dict(attached or {}),
                 work=PHASE,
                 work_data=work_data(phase, folder),
                 traceparent=traceparent,

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import replace
 
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest
-from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS
-from api_client.contract.offered import BUILT_IN, askable, installed_validators, not_offered
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
@@ -23,35 +19,15 @@ _LONGEST_ID = 255
 
 
 class RequestCheck(Admission):
-    """Completes a request by the settings, and refuses one that can never work."""
+    """Refuses a request that can never work."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with its escalation. Raises as ``check``."""
-        request = completed(turn.request, self._settings) if turn.request.policy else turn.request
-        check(request, self._settings)
-        return request
-
-
-def escalation_of(settings: Settings) -> Escalation:
-    """The escalation of a turn that asks for one and says no more."""
-    return Escalation(
-        model=settings.escalation_model,
-        runs=settings.escalation_runs,
-        human=settings.escalation_human == "yes",
-        timeout_seconds=settings.escalation_timeout_seconds,
-        default=settings.escalation_default,
-    )
-
-
-def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
-    """The request with what it leaves to the settings: the escalation, where its policy orders one."""
-    for order in request.policy.values() if not request.escalation else ():
-        if "escalate" in order:
-            return replace(request, escalation=escalation_of(settings.of_model(request.model)))
-    return request
+        """Return the request. Raises as ``check``."""
+        check(turn.request, self._settings)
+        return turn.request
 
 
 def check(request: TurnRequest, settings: Settings) -> None:
@@ -75,13 +51,9 @@ def check(request: TurnRequest, settings: Settings) -> None:
         )
     if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= MAX_COST_USD:
         raise BadRequest(f"budgets must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_budget")
-    if request.applied is None and request.validators != settings.validators:  # those of a policy were checked by it
-        _check_validators(request.validators, settings)
     if request.policy:
         _check_policy(request)
     find_work(request).check(request)
-    if request.escalation is not None:
-        check_escalation(request.escalation, settings.models)
     if not request.session_id or len(request.session_id) > _LONGEST_ID:
         raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
 
@@ -100,14 +72,6 @@ def _can_be_stored(value: object) -> bool:
     if isinstance(value, dict):
         return all(map(_can_be_stored, (*value, *value.values())))
     return not isinstance(value, tuple | list) or all(map(_can_be_stored, value))
-
-
-def _check_validators(names: Collection[str], settings: Settings) -> None:
-    for name in names:
-        # Installed packages are asked only for a name that we and the settings lack.
-        if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
-            message = not_offered(name, askable(settings.validators))
-            raise BadRequest(message, param="validators", code="unknown_validator")
 
 
 def _check_policy(request: TurnRequest) -> None:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from dataclasses import replace
 from typing import Any
 
 from api_client.broker import Announcement
 from api_client.contract.counters import label
-from api_client.contract.policy import plain_policy
 from api_client.contract.question_language import spoken
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Priority, TurnRequest
 from api_client.contract.work import find_work
 from api_client.store.commands import Word
-from api_client.turns.request_check import escalation_of
 
 _DAY_MS = 86_400_000
-#: Fields of a request, each with the setting that fills it in where the request does not name it.
-_FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
 
 
 def arguments(
-    request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool, replay_of: str
+    request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool
 ) -> dict[str, Word]:
     """The arguments of ``submit.lua``.
 
     ``link`` is the turn's first. ``pushed``: the message that the command pushes itself, where the queues are in the
-    same server. ``keyed``: it came with an idempotency key. ``replay_of``: the turn that it repeats, or empty.
+    same server. ``keyed``: it came with an idempotency key.
     """
     cost_budget = int(request.cost_budget_usd * 1e6)
     tokens, cost = request.reserve
@@ -43,14 +40,12 @@ def arguments(
         "body": digest(request, settings) if keyed else "",
         "key_ms": keep_key_ms(request, settings) if keyed else 0,
         "session_id": request.session_id,
-        "replay_of": replay_of,
         "token_budget": request.token_budget,
         "cost_budget": cost_budget,
         "token_reserve": tokens,
         "cost_reserve": cost,
         "model_label": label(request.model),
-        "policy_hash": policy_hash(request, settings),
-        "flow": request.flow,
+        "labels": json.dumps({name: label for name, label in request.labels.items() if label}),
         "first_link": str(link),
         "from_claim": int(find_work(request).waits_long),
         "max_attempts": request.max_attempts,
@@ -64,28 +59,21 @@ def arguments(
     }
 
 
-def policy_hash(request: TurnRequest, settings: Settings) -> str:
-    """The hash of the policy that judges: the file's, or of what the settings say instead of one."""
-    if request.applied or not find_work(request).answers_in_text:
-        return request.applied.hash if request.applied else ""
-    own = settings.of_model(request.model)
-    return plain_policy(own.validators, own.policy_orders, own.max_attempts).hash
-
-
 def asked_of(request: TurnRequest) -> TurnRequest:
-    """The request without what its caller did not ask for: a policy file that changed makes no other question of it."""
+    """The request without what its caller did not ask for: what admissions filled in makes no other question of it."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
-    filled = request.applied.filled if request.applied else ()
+    asked = {name: data for name, data in request.attached.items() if name not in request.filled}
     return replace(
         request,
         traceparent="",
-        applied=None,
-        flow="",
+        attached=asked,
+        filled=(),
+        labels={},
         template="",
         priority="",
         weight=0,
         at_once=0,
-        **{name: blank[name] for name in filled},
+        **{name: blank[name] for name in request.filled if name in blank},
     )
 
 
@@ -104,31 +92,3 @@ def digest(request: TurnRequest, settings: Settings) -> str:
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
     """Return how long an idempotency key is kept, in ms: a day longer than its turn."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS
-
-
-def replayed(
-    request: TurnRequest, settings: Settings, *, model: str = "", prompt: str = ""
-) -> tuple[TurnRequest, frozenset[str]]:
-    """The request of a replay, and the fields that stay whatever a policy file gives.
-
-    Another model gets its own rules and attempts where the turn had those of its model; what its caller named stays.
-
-    ``model``: whom to ask instead, ``prompt``: the message instead of the last one; empty for the same.
-    """
-    request = replace(find_work(request).repeat(request), traceparent="")
-    if prompt:
-        request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
-    if not model or model == request.model:
-        return request, frozenset((*_FILLED, "locale"))
-    before, now = settings.of_model(request.model), settings.of_model(model)
-    unnamed = [
-        name
-        for name, setting in _FILLED.items()
-        if (name in request.applied.filled if request.applied else getattr(request, name) == getattr(before, setting))
-    ]
-    changes: dict[str, Any] = {name: getattr(now, _FILLED[name]) for name in unnamed}
-    if request.escalation == escalation_of(before):
-        changes["escalation"] = None
-    return replace(request, model=model, applied=None, template="", **changes), frozenset((*_FILLED, "locale")) - {
-        *unnamed
-    }

@@ -47,9 +47,7 @@ class Submitter:
         """Return an id for a turn that is to be submitted, and may be submitted again."""
         return new_turn_id()
 
-    async def submit(
-        self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
-    ) -> str:
+    async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
         """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key.
 
         Safe to repeat with the same ``turn_id``. Once this returns the turn survives any process's death; with
@@ -60,7 +58,7 @@ class Submitter:
         store does not answer or refuses writes; repeat later.
         """
         turn_id = turn_id or self.new_id()
-        turn = await self.admit(turn_id, request, idempotency_key, is_replay=bool(replay_of))
+        turn = await self.admit(turn_id, request, idempotency_key)
         request = turn.request
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
@@ -68,9 +66,7 @@ class Submitter:
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
         await self.hold([turn])
         at_once = pushed if self._store.has_queues else None
-        values = arguments(
-            request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key), replay_of=replay_of
-        )
+        values = arguments(request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key))
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.change(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
@@ -97,9 +93,9 @@ class Submitter:
         reach("turn.announced")
         return turn_id
 
-    async def admit(self, turn_id: str, request: TurnRequest, key: str, *, is_replay: bool = False) -> Submission:
+    async def admit(self, turn_id: str, request: TurnRequest, key: str) -> Submission:
         """Have every admission check and complete a turn. Raises as ``submit``."""
-        turn = Submission(turn_id=turn_id, request=request, idempotency_key=key, is_replay=is_replay)
+        turn = Submission(turn_id=turn_id, request=request, idempotency_key=key)
         for each in self._admissions:
             turn = replace(turn, request=await each.admit(turn))
         return turn

@@ -76,9 +76,9 @@ def asked(message: str, **more: Any) -> TurnRequest:
 
 async def suspended(client: TurnsClient) -> str:
     """The id of a turn that nobody but a person can end."""
-    escalation = Escalation(timeout_seconds=4 * 3600)
+    attached = Escalation(timeout_seconds=4 * 3600).attached
     policy = {"adr_structure": ("retry", "escalate")}
-    turn_id = await client.submitter.submit(asked(SUSPENDED, max_attempts=2, policy=policy, escalation=escalation))
+    turn_id = await client.submitter.submit(asked(SUSPENDED, max_attempts=2, policy=policy, attached=attached))
 
     async def waits() -> bool:
         return (await client.reader.get(turn_id)).state is TurnState.SUSPENDED

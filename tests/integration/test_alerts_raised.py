@@ -96,7 +96,7 @@ class Site:
     async def suspend(self) -> str:
         """A turn that waits for a person."""
         policy = {"step_marker": ("escalate",)}
-        [turn_id] = await self.ask("person", max_attempts=1, policy=policy, escalation=Escalation())
+        [turn_id] = await self.ask("person", max_attempts=1, policy=policy, attached=Escalation().attached)
         await self.installation.until(turn_id, "suspended")
         return turn_id
 

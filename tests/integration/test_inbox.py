@@ -106,7 +106,7 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
 
 @pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
 async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, default: str, outcome: Outcome) -> None:
-    turn = await bench.suspended(escalation=Escalation(timeout_seconds=1.0, default=default))
+    turn = await bench.suspended(attached=Escalation(timeout_seconds=1.0, default=default).attached)
     found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found)
     bench.carry_out(turn.turn_id, Link.parse(found.link))
     ended = await bench.client.reader.get(turn.turn_id)
@@ -151,7 +151,7 @@ async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench
             says(WHOLE_ADR),
             policy={"adr_structure": ("retry", "escalate")},
             max_attempts=1,
-            escalation=escalation,
+            attached=escalation.attached,
         )
         other.leases.close()
         runs = {
@@ -175,7 +175,7 @@ async def test_another_model_that_answers_without_the_adr_is_no_pass_and_counts_
             says(GOOD),
             policy={"adr_structure": ("retry", "escalate")},
             max_attempts=1,
-            escalation=Escalation(model="scripted", runs=1),
+            attached=Escalation(model="scripted", runs=1).attached,
         )
         other.leases.close()
     assert turn.outcome is Outcome.FAILED
@@ -186,4 +186,4 @@ async def test_a_policy_that_orders_the_impossible_is_refused(bench: Bench) -> N
         with pytest.raises(BadRequest):
             await bench.submit(policy=policy)
     with pytest.raises(BadRequest, match="unknown model"):
-        await bench.submit(escalation=Escalation(model="oracle"))
+        await bench.submit(attached=Escalation(model="oracle").attached)

@@ -65,7 +65,7 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
         done = client.responses.create(model="scripted", input="hello", background=True)
         wrong = client.responses.create(model="scripted", input="broken", background=True)
         suspended = await called.ask(
-            "bad", "s", max_attempts=1, policy={"step_marker": ("escalate",)}, escalation=Escalation()
+            "bad", "s", max_attempts=1, policy={"step_marker": ("escalate",)}, attached=Escalation().attached
         )
         await wait_until(lambda: receiver.kinds().total() >= 4)
     events = receiver.unwrapped(SECRET)

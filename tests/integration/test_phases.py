@@ -63,7 +63,7 @@ class PhaseBench(Bench):
         [turn_id] = await self.client.phases.submit(
             [phase],
             directory=str(self.project.relative_to(self.settings.root)),
-            escalation=escalation or none,
+            attached=(escalation or none).attached,
             operator=operator,
         )
         return await self.carried_out(turn_id, Link(PHASE_RUN, 1))
@@ -207,7 +207,7 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
     bench.runner.plays = [writes(GOOD_CODE), *[writes(BAD_CODE)] * 3]
     bench.project.mkdir(exist_ok=True)
     phases = [Phase.from_dict({**BUILD, "id": name}) for name in ("one", "two", "three")]
-    ids = await bench.client.phases.submit(phases, directory="work", escalation=Escalation(human=False))
+    ids = await bench.client.phases.submit(phases, directory="work", attached=Escalation(human=False).attached)
     for turn_id in ids:
         await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
     turns = [await bench.client.reader.get(turn_id) for turn_id in ids]
@@ -286,7 +286,7 @@ async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -
     phase, sessions = Phase.from_dict({**BUILD, "max_attempts": 1}), []
     for owner in ("alice", "bob"):
         [turn_id] = await bench.client.phases.submit(
-            [phase], directory="work", owner=owner, escalation=Escalation(human=False)
+            [phase], directory="work", owner=owner, attached=Escalation(human=False).attached
         )
         sessions.append((await bench.client.reader.get(turn_id)).request.session_id)
         bench.carry_out(turn_id, Link(PHASE_RUN, 1), sessions[-1])

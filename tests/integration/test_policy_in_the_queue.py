@@ -125,7 +125,7 @@ async def test_reactions_of_the_real_chain_escalate_to_a_person(scripted: Settin
             kinds.append(event.kind if event else "")
             if "turn.suspended" in kinds:
                 break
-        assert (await client.inbox.decide(turn_id, "approve", by="test")).request.applied
+        assert (await client.inbox.decide(turn_id, "approve", by="test")).request.attached
         assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_BY_HUMAN
 
 

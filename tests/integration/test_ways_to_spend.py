@@ -164,10 +164,10 @@ WAYS: dict[str, Way] = {
     "three turns get their yes together": _answered_together,
     "a person has it run again, again and again": lambda who: _answered(who, "retry", FAILS, **HUMAN),
     "another model after an escalation": lambda who: who.turns(
-        FAILS, 6, **HUMAN, escalation=Escalation(model="expert", human=False)
+        FAILS, 6, **HUMAN, attached=Escalation(model="expert", human=False).attached
     ),
     "many runs of another model": lambda who: who.turns(
-        FAILS, 2, **HUMAN, escalation=Escalation(model="expert", runs=9, human=False)
+        FAILS, 2, **HUMAN, attached=Escalation(model="expert", runs=9, human=False).attached
     ),
     "turns stored while runs were cheap": _stored_before_it_was_dear,
     "turns stored before there was a budget": _before_there_was_a_budget,

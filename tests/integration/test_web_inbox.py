@@ -187,6 +187,6 @@ async def test_phases_escalate_as_their_request_says_to_models_their_caller_may_
     escalation = {"human": True, "timeout_seconds": 5, "default": "approve"}
     answer = await http.post("/v1/phases", json={**body, "escalation": escalation})
     turn = await bench.client.reader.get(answer.json()["data"][0]["turn_id"])
-    assert turn.request.escalation == Escalation(timeout_seconds=5, default="approve")
+    assert Escalation.of(turn.request) == Escalation(timeout_seconds=5, default="approve")
     refused = await http.post("/v1/phases", json={**body, "escalation": {"model": "oracle"}})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "escalation.model")

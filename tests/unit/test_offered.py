@@ -15,7 +15,7 @@ from api_client.contract.offered import BUILT_IN, askable, not_offered, offered_
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import TurnRequest
 from api_client.contract.worker_reports import WorkerReport
-from api_client.turns.request_check import check
+from api_client.policies.policy_admission import check_validators
 from worker.cli.checks.machine import validators
 from worker.cli.checks.workers import same_validators
 from worker.cli.policy import check as check_policy
@@ -43,7 +43,7 @@ def request(*names: str) -> TurnRequest:
 
 def test_an_installed_name_is_offered_and_its_code_is_not_imported(installed: str, tmp_path: Path) -> None:
     assert offered_validators() == (*BUILT_IN, "own")
-    check(request("own", "step_marker"), Settings(models={"m": "scripted"}, root=tmp_path))
+    check_validators(request("own", "step_marker").validators, Settings(models={"m": "scripted"}, root=tmp_path))
     assert "broken_rule" not in sys.modules
 
 
@@ -53,7 +53,9 @@ def test_what_is_offered_is_not_active_by_itself(installed: str, tmp_path: Path)
 
 def test_a_name_that_is_only_active_can_be_asked_for(tmp_path: Path) -> None:
     assert askable(("step_marker", "elsewhere")) == (*BUILT_IN, "elsewhere")
-    check(request("elsewhere"), Settings(models={"m": "scripted"}, root=tmp_path, validators=("elsewhere",)))
+    check_validators(
+        request("elsewhere").validators, Settings(models={"m": "scripted"}, root=tmp_path, validators=("elsewhere",))
+    )
 
 
 def test_packages_are_not_looked_at_for_a_name_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,10 +66,10 @@ def test_packages_are_not_looked_at_for_a_name_of_ours(tmp_path: Path, monkeypat
         return {}
 
     monkeypatch.setattr("api_client.contract.offered.installed_validators", look)
-    check(request(*BUILT_IN), Settings(models={"m": "scripted"}, root=tmp_path))
+    check_validators(request(*BUILT_IN).validators, Settings(models={"m": "scripted"}, root=tmp_path))
     assert looks == []
     with pytest.raises(BadRequest):
-        check(request("elsewhere"), Settings(models={"m": "scripted"}, root=tmp_path))
+        check_validators(request("elsewhere").validators, Settings(models={"m": "scripted"}, root=tmp_path))
     assert looks
 
 
@@ -77,7 +79,7 @@ def test_the_built_in_names_are_those_that_can_be_built(tmp_path: Path) -> None:
 
 def test_an_unknown_name_is_refused_with_what_is_offered(tmp_path: Path) -> None:
     with pytest.raises(BadRequest) as refused:
-        check(request("step_markr"), Settings(models={"m": "scripted"}, root=tmp_path))
+        check_validators(request("step_markr").validators, Settings(models={"m": "scripted"}, root=tmp_path))
     assert str(refused.value) == not_offered("step_markr", BUILT_IN)
     assert str(refused.value) == (
         "unknown validator 'step_markr'; did you mean 'step_marker'?"

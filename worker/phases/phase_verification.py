@@ -77,7 +77,7 @@ class Verification:
         if refused := self._fence.refusal(self._phase):
             return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
         report = self._gates()
-        if report.passed and self._turn.request.applied:
+        if report.passed and self._turn.request.validators:
             report = replace(report, results=(*report.results, *self._rules()))
         if not (report.passed and self._phase.verify_agent):
             return gates_result(report)

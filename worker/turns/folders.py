@@ -20,7 +20,8 @@ from api_client.contract.tasks import runs_agent
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
-from api_client.turns.record.moves import judged, policy_of
+from api_client.turns.record.moves import judged
+from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed

@@ -59,15 +59,8 @@ def _looked_up(settings: Settings, directory: Path, text: str, journal: Journal,
 
 
 async def _is_asked_for(parts: EngineParts, turn: Turn) -> bool:
-    applied = turn.request.applied
-    names = {*turn.request.validators, *(applied.shadow if applied else ())}
     await parts.policies.load(turn)
-    try:
-        file = parts.policies.known(turn)
-    except ValueError:
-        return False
-    called = {entry.name: entry.rule for entry in file.rules} if file else {}
-    return any(called.get(name, name) == Claims.kind for name in names)
+    return Claims.kind in parts.policies.rules(turn)
 
 
 def files_of(settings: Settings, directory: Path, named: Sequence[str], since: float) -> dict[str, OnDisk]:

@@ -323,8 +323,7 @@ class TurnService:
 
     def _unknown_of(self, turn: Turn) -> str:
         """Return which rule of a turn this worker does not know; empty where it knows all."""
-        named = () if turn.request.applied else turn.request.validators
-        strange = [name for name in named if name not in offered_validators()]
+        strange = [name for name in self.parts.policies.plain_rules(turn) if name not in offered_validators()]
         return self.parts.policies.problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
     async def _go_on(self, claim: Claim, move: Move, done: CommitResult) -> None:

@@ -7,7 +7,7 @@ takes less time than storing the run by itself would.
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,34 +18,31 @@ from api_client.contract import tasks
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
-from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from api_client.snapshots.objects import FilesUnavailable
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import JudgingPaused
-from api_client.turns.record.moves import Move, asked_anew, judged, policy_of
+from api_client.turns.record.moves import Move, asked_anew, judged
+from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.claims.journal import Journal, journal_of
 from worker.enforcement.examination import refused
 from worker.enforcement.faults import fault_words
-from worker.enforcement.policy import decide, demote
+from worker.enforcement.policy import decide
 from worker.enforcement.rules.claims import JOURNAL
-from worker.enforcement.validators.services import JudgingCost
 from worker.files.snapshots import SessionTooLarge
 from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.transitions.after_judging import after_validation, cannot_judge, with_shadow
+from worker.turns.second_judges import SECOND_JUDGES
+from worker.turns.transitions.after_judging import after_validation, cannot_judge
 from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.usage import Usage, with_judging
 
 log = structlog.get_logger()
-
-#: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
-SHADOW_SECONDS = 120.0
 
 
 async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
@@ -63,7 +60,8 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
         case = case_of(parts, turn, this.text, found.files, before, journal_of(attempts))
         quick = case.bounded
         attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
-        shadow, more = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
+        left = lease.deadline - time.monotonic()
+        beside = [await each.judge(parts, turn, case, attempt, left) for each in SECOND_JUDGES if each.judges(turn)]
     except CannotJudge as error:
         return cannot_judge(link, str(error))
     attempt = _with_files(attempt, found, turn)
@@ -71,7 +69,8 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
 
     def decided() -> Move:
         move = _decided(turn, link, case, attempt, this)
-        return with_shadow(turn, with_judging(turn, move, attempt.spent + more), shadow)
+        spent = sum((each.spent for each in beside), attempt.spent)
+        return functools.reduce(lambda joined, each: each.join(joined), beside, with_judging(turn, move, spent))
 
     move = decided() if quick else await parts.threads.checks(decided)
     if move.outcome is None or not move.outcome.success:
@@ -90,8 +89,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
         Fenced: another worker has the turn.
     """
     turn = lease.claim.turn
-    applied = turn.request.applied
-    if applied and applied.shadow:
+    if any(each.judges(turn) for each in SECOND_JUDGES):
         return None
     await parts.policies.load(turn)
     began = time.monotonic()
@@ -133,30 +131,6 @@ async def _collected(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptR
     if not folders.works_in_files(parts.settings, turn, parts.runners):
         return AnswerFiles()
     return await parts.threads.files(folders.kept, parts.settings, turn, attempts)
-
-
-async def _in_shadow(
-    parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
-) -> tuple[tuple[ValidationIssue, ...], JudgingCost]:
-    """Judge the answer by the rules in shadow. Nothing that happens to them concerns the turn, but what they cost.
-
-    They may take ``SHADOW_SECONDS`` together, and never more than half of the turn's remaining time.
-    """
-    applied = turn.request.applied
-    if applied is None or not applied.shadow:
-        return (), JudgingCost()
-    policy = replace(case.policy, order={}, caps={})
-    other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
-    try:
-        if other.bounded:
-            found = parts.judges.judge(other)
-        else:
-            async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
-                found = await parts.threads.checks(parts.judges.judge, other)
-    except Exception as error:  # whatever a rule does, the turn goes on
-        log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
-        return (), JudgingCost()
-    return demote(found.issues, policy), found.spent
 
 
 def case_of(

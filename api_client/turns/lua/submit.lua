@@ -1,13 +1,13 @@
 -- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
 -- KEYS[20] idempotency (string)
--- args: request epoch owner locale deadline_ms# double_text body key_ms session_id replay_of token_budget# cost_budget#
--- args: token_reserve# cost_reserve# model_label flow first_link from_claim max_attempts key message channel event
--- args: policy_hash priority weight# most#
--- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key  replay_of: turn id, or ''
--- budgets: 0: none; reserves: what is set aside of each for one run  model_label, flow: as labels
+-- args: request epoch owner locale deadline_ms# double_text body key_ms session_id token_budget# cost_budget#
+-- args: token_reserve# cost_reserve# model_label first_link from_claim max_attempts key message channel event
+-- args: labels priority weight# most#
+-- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key
+-- budgets: 0: none; reserves: what is set aside of each for one run  model_label: as a label
 -- first_link: such as turn.run/1  from_claim: 1 when the deadline counts from the first claim, else 0
 -- reads: state
--- policy_hash: of the turn's policy file, or ''
+-- labels: more fields of the record (JSON), which admissions gave
 -- key: the API key it came with, as a label
 -- priority, weight, most: see line.lua  message: for the queue, or '' when the caller announces
 -- channel, event: Celery's task event of it
@@ -35,12 +35,13 @@ end
 for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'queued', next = first_link, owner = owner,
   locale = locale, session_id = session_id, attempt = 1, created_at = NOW,
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
-  replay_of = replay_of, double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
-  token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label, flow = flow, policy = policy_hash,
+  double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
+  token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label,
   max_attempts = max_attempts, key = key, most = most, priority = priority ~= 'interactive' and priority or '',
   weight = weight ~= 1 and weight or 0 }) do
   if value ~= '' and value ~= 0 then set(name, value) end -- one that is missing is either
 end
+for name, value in pairs(cjson.decode(labels)) do set(name, value) end
 text('request', request)
 share('RPUSH', SESSION, ID)
 if body ~= '' then share('SET', KEYS[20], ID .. ' ' .. body, 'PX', key_ms) end

@@ -19,7 +19,7 @@ from api_client.contract.turn_error import TurnError, error_data
 from api_client.contract.work import find_work
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import marker_spans
-from worker.enforcement.policy import Policy, Retry
+from worker.enforcement.policy import Retry
 
 #: Take the fields of a turn, and of an attempt, that a move changes: ``progress(retries=2)``.
 progress = changes_of(Progress)
@@ -114,20 +114,6 @@ class Move:
 def flat(events: Sequence[Body]) -> list[str]:
     """Events as arguments of a command: kind, data (JSON) of each."""
     return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
-
-
-def policy_of(turn: Turn) -> Policy:
-    """The policy a turn was submitted with."""
-    request = turn.request
-    applied = request.applied
-    return Policy(
-        max_attempts=turn.max_attempts,
-        locale=request.locale,
-        order=request.policy,
-        go_on=find_work(request).answers_in_text,
-        caps=applied.caps if applied else {},
-        lenient=frozenset(applied.lenient) if applied else frozenset(),
-    )
 
 
 def again(turn: Turn, attempt: int) -> Link:

@@ -13,7 +13,7 @@ from api_client.contract.offered import askable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.policies import CallersPolicy
-from api_client.policies.flows import flow_of
+from api_client.policies.flows import FLOW, flow_of
 from api_client.tracing import traceparent_of
 from api_client.turns.submission import asked_of
 from api_client.web.bodies.conversation import ConversationRules, Messages, read_conversation
@@ -143,7 +143,7 @@ def ask_for(
         session_id=(session_id := _session_id(by.owner, chat_id, key)),
         owner=by.owner,
         key=policy.owner if policy else "",
-        flow=flow_of(session_id, policy.flows) if policy else "",
+        labels={FLOW: flow_of(session_id, policy.flows)} if policy else {},
         validators=validators,
         locale=locale,
         max_attempts=wished.max_attempts or settings.max_attempts,
@@ -153,7 +153,7 @@ def ask_for(
         cost_budget_usd=settings.cost_budget_usd if wished.cost_budget_usd is None else wished.cost_budget_usd,
         metadata={name: value for name, value in noted.items() if _is_id(value)} | dict(notes),
         policy={name: tuple(o) for name, o in wished.policy.items()} if wished.policy else settings.policy_orders,
-        escalation=escalation,
+        attached=escalation.attached if escalation else {},
         traceparent=traceparent_of(headers.getlist("traceparent")) if "traceparent" in headers else "",
         priority=wished.priority.value if wished.priority else "",
     )

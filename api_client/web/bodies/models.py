@@ -22,8 +22,8 @@ from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
+from api_client.interruptions.escalation_admission import escalation_of
 from api_client.pauses.pause import WHATS
-from api_client.turns.request_check import escalation_of
 from api_client.web.errors import ApiError, Problems, bad_request, shown, shown_text
 from api_client.web.language import Locale
 

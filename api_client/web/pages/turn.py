@@ -16,10 +16,11 @@ from api_client.actions import Change, act
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import NotFinished
 from api_client.contract.settings.trace_settings import TRACE_ID
-from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
+from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.history import deaths, export
 from api_client.index.finding import find_turn, neighbours
 from api_client.interruptions.registry import question_of, recap_of
+from api_client.policies.turn_replays import replay_id
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.tracing import trace_id
 from api_client.turns.proposal import proposal

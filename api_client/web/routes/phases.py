@@ -83,7 +83,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         model=model,
         locale=locale,
         deadline_seconds=body.deadline_seconds or 0.0,
-        escalation=escalation,
+        attached=escalation.attached if escalation else None,
         operator=caller.operator,
         key=caller.holder,
         share=caller.share,

@@ -107,7 +107,7 @@ async def test_the_runs_of_an_escalation_to_another_model_are_set_aside_too(
 ) -> None:
     await ended(client, ledger, "a", 0.1, owner="alice")
     to = Escalation(model="scripted", runs=2)
-    await client.submitter.submit(request(session_id="b", owner="bob", max_attempts=3, escalation=to))
+    await client.submitter.submit(request(session_id="b", owner="bob", max_attempts=3, attached=to.attached))
     assert (await spent(client))["owner:bob"] == 0.5
 
 

@@ -21,7 +21,9 @@ async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClie
     turn_id = await client.submitter.submit(request())
     turn = await client.reader.get(turn_id)
     assert (turn.state, turn.next, turn.attempt, turn.seq) == (TurnState.QUEUED, "turn.run/1", 1, 1)
-    assert turn.request == replace(request(), flow="v2", template=turn.request.template)
+    assert turn.request == replace(
+        request(), labels={"flow": "v2", "policy": turn.policy}, template=turn.request.template
+    )
 
 
 async def test_a_new_record_has_no_field_that_is_empty_or_zero(client: TurnsClient, store: redis.Redis) -> None:

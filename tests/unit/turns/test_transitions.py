@@ -96,7 +96,7 @@ def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
         work="phase",
         max_attempts=1,
         locale="en",
-        escalation=escalation,
+        attached=escalation.attached if escalation else {},
     )
     return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
 

@@ -12,11 +12,13 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import BadRequest, SettingsError
+from api_client.contract.policy import AppliedPolicy
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies import apply
 from api_client.policies.replays import PolicyReplay
-from api_client.turns.record.moves import judged, policy_of
+from api_client.turns.record.moves import judged
+from api_client.turns.record.turn_policy import policy_of
 from worker.cli.figures.stats import percent
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import chosen_by, read_file
@@ -83,18 +85,17 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
 def _given(turn: Turn, file: PolicyFile) -> PolicyShare:
     """Return what a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
-    request, applied = turn.request, turn.request.applied
+    request, applied = turn.request, AppliedPolicy.of(turn.request)
     if applied is None or applied.hash != file.hash:
-        filled = applied.filled if applied else ("validators", "policy", "max_attempts", "locale")
+        filled = request.filled if applied else ("validators", "policy", "max_attempts", "locale")
         named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
         try:
             request = apply(request, file, owner=request.key, route="", named=named)
         except BadRequest:  # it names a rule that this policy does not offer
             request = apply(request, file, owner=request.key, route="", named=named - {"validators"})
     policy = policy_of(replace(turn, request=request, allowed=0))
-    return PolicyShare(
-        names=request.validators, shadow=request.applied.shadow if request.applied else (), policy=policy
-    )
+    applied = AppliedPolicy.of(request)
+    return PolicyShare(names=request.validators, shadow=applied.shadow if applied else (), policy=policy)
 
 
 def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> JudgedTurn:

@@ -35,7 +35,7 @@ class PersonVerdict(InterruptionKind):
 
     def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
         """Escalate instead of failing; None when there is no stage left."""
-        escalation = turn.request.escalation
+        escalation = Escalation.of(turn.request)
         if escalation is None:
             return None
         if failure.counters is not None:

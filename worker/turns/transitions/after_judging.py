@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptFacts
-from api_client.contract.counters import counter, model_of
 from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import AttemptAccepted, AttemptRejected, TurnFallback, TurnMended
 from api_client.contract.events import Body
@@ -17,7 +15,8 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
+from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts, progress
+from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import step_of, strip_marker
 from worker.enforcement.policy import Accept, Decision, Fallback, Policy, Retry, demote
@@ -137,15 +136,3 @@ def cannot_judge(link: Link, reason: str, code: str = "config") -> Move:
     """
     failing = PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason)
     return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields=progress(failing=failing))
-
-
-def with_shadow(turn: Turn, move: Move, issues: Sequence[ValidationIssue]) -> Move:
-    """The move with what the rules in shadow found in the answer; ``issues`` as their own severity has them."""
-    names = turn.request.applied.shadow if turn.request.applied else ()
-    if not names:
-        return move
-    rejecting = {issue.validator for issue in issues if issue.is_error}
-    counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
-    counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}
-    found = attempt_facts(shadow=tuple(issues))
-    return replace(move, facts=move.facts | found, counters={**move.counters, **counted})

@@ -21,17 +21,8 @@ from api_client.contract.tasks import FAIL, Link, all_tasks
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
-from api_client.turns.record.moves import (
-    Answer,
-    Move,
-    again,
-    asked_for,
-    attempt_facts,
-    judged,
-    policy_of,
-    progress,
-    retrying,
-)
+from api_client.turns.record.moves import Answer, Move, again, asked_for, attempt_facts, judged, progress, retrying
+from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Retry, decide
@@ -366,7 +357,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
     move = ended.fails(
         PendingFailure(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails
     )
-    if not find_work(turn.request).escalates_incomplete:
+    if not find_work(turn.request).hands_on_incomplete:
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
     return rescued(turn, move, Failure(best=link.attempt, reason="incomplete", issues=[found]))

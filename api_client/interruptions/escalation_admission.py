@@ -1,0 +1,41 @@
+"""The admission of escalations: what becomes of a turn whose attempts have all failed (ADR-025, decision 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from api_client.contract.admission import Admission, Submission
+from api_client.contract.escalation import NAME, Escalation, check_escalation
+from api_client.contract.policy import Action
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from api_client.contract.work import find_work
+
+
+class EscalationAdmission(Admission):
+    """Attaches the escalation of the settings where only a policy or the kind of work asks for one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def admit(self, turn: Submission) -> TurnRequest:
+        """Return the request with its escalation. Raises ``BadRequest``: one that can never work; names the field."""
+        request = turn.request
+        if (asked := Escalation.of(request)) is not None:
+            check_escalation(asked, self._settings.models)
+        elif find_work(request).hands_on or any(Action.ESCALATE in order for order in request.policy.values()):
+            found = escalation_of(self._settings.of_model(request.model))
+            check_escalation(found, self._settings.models)
+            request = replace(request.attach(NAME, found), filled=(*request.filled, NAME))
+        return request
+
+
+def escalation_of(settings: Settings) -> Escalation:
+    """Return the escalation of a turn that asks for one and says no more."""
+    return Escalation(
+        model=settings.escalation_model,
+        runs=settings.escalation_runs,
+        human=settings.escalation_human == "yes",
+        timeout_seconds=settings.escalation_timeout_seconds,
+        default=settings.escalation_default,
+    )

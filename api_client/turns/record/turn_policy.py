@@ -1,0 +1,22 @@
+"""The policy that a turn was submitted with, as its transitions and its judges need it. Pure."""
+
+from __future__ import annotations
+
+from api_client.contract.policy import AppliedPolicy
+from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
+from worker.enforcement.policy import Policy
+
+
+def policy_of(turn: Turn) -> Policy:
+    """Return the policy of a turn."""
+    request = turn.request
+    applied = AppliedPolicy.of(request)
+    return Policy(
+        max_attempts=turn.max_attempts,
+        locale=request.locale,
+        order=request.policy,
+        go_on=find_work(request).answers_in_text,
+        caps=applied.caps if applied else {},
+        lenient=frozenset(applied.lenient) if applied else frozenset(),
+    )

@@ -1,0 +1,8 @@
+"""The second judges that there are."""
+
+from __future__ import annotations
+
+from worker.turns.second_judge import SecondJudge
+from worker.turns.shadow_rules import ShadowRules
+
+SECOND_JUDGES: tuple[SecondJudge, ...] = (ShadowRules(),)

@@ -1,0 +1,64 @@
+"""Rules in shadow: a policy file's rules that judge live answers, are counted and shown, and decide nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+
+from api_client.contract.counters import counter, model_of
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.policy import AppliedPolicy
+from api_client.contract.turn import Turn
+from api_client.turns.record.moves import attempt_facts
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.policy import demote
+from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost
+from worker.turns.judges import Case
+from worker.turns.parts import EngineParts
+from worker.turns.second_judge import SecondJudge, SecondVerdict
+
+log = structlog.get_logger()
+
+#: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
+SHADOW_SECONDS = 120.0
+
+
+class ShadowRules(SecondJudge):
+    """Judges by the rules in shadow of the turn's policy."""
+
+    def judges(self, turn: Turn) -> bool:
+        """Return whether the turn's policy has rules in shadow."""
+        applied = AppliedPolicy.of(turn.request)
+        return bool(applied and applied.shadow)
+
+    async def judge(
+        self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
+    ) -> SecondVerdict:
+        """Judge an answer for ``SHADOW_SECONDS`` at most, and never more than half of the turn's remaining time."""
+        applied = AppliedPolicy.of(turn.request)
+        names = applied.shadow if applied else ()
+        policy = replace(case.policy, order={}, caps={})
+        other = replace(case, text=attempt.answer, history=(), names=names, policy=policy, fresh=False)
+        try:
+            if other.bounded:
+                found = parts.judges.judge(other)
+            else:
+                async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
+                    found = await parts.threads.checks(parts.judges.judge, other)
+        except Exception as error:  # whatever a rule does, the turn goes on
+            log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
+            return verdict_of(turn, names, (), NOTHING_SPENT)
+        return verdict_of(turn, names, demote(found.issues, policy), found.spent)
+
+
+def verdict_of(
+    turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: JudgingCost
+) -> SecondVerdict:
+    """Return what these rules found; ``issues`` as their own severity has them."""
+    rejecting = {issue.validator for issue in issues if issue.is_error}
+    counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
+    counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}
+    return SecondVerdict(facts=attempt_facts(shadow=tuple(issues)), counters=counted, spent=spent)
