@@ -1,7 +1,7 @@
-"""Verification of phases (ADR-025): deterministic gates, an independent verifier, feedback, and the loop around them.
+"""Verify phases (ADR-025): deterministic gates, an independent verifier, feedback and the retry loop.
 
-Knows no queue and no store. ``run_with_verification`` offers all of it in one process; the engine (``worker.turns``)
-uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts.
+Nothing here uses the queue or the store. ``run_with_verification`` does everything in one process; the engine
+(``worker.turns``) uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts.
 """
 
 from worker.verification.feedback_file import FeedbackChannel as FeedbackChannel

@@ -1,7 +1,6 @@
-"""feedback.md: the faults of a phase's output, for the agent that continues (ADR-025).
+"""Keep the feedback on a phase's output in feedback.md, for the agent that continues the phase (ADR-025).
 
-One file in the phase's folder: there while feedback waits, gone otherwise. It is replaced as a whole, never written
-in place, and nothing here follows a link that an agent may have put there.
+The file exists while feedback is pending. It is replaced atomically, and symbolic links of the agent are not followed.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from worker.files.safe_io import made, opened, read, replace
 
 log = structlog.get_logger()
 
-#: Longest feedback that is written, in characters.
+#: Longest feedback, in characters.
 MAX_MESSAGE = 200_000
 
 _WORDS = table_beside(__file__)
 
 
 class FeedbackChannel:
-    """Feedback for the agent of one phase. Safe to use again after a crash: the file is there whole, or not at all."""
+    """Store the feedback for one phase's agent. After a crash the file is either complete or absent."""
 
     FEEDBACK_FILE = "feedback.md"
-    #: Where feedback goes that nobody answered any more, below the phase's folder.
+    #: Subfolder of the phase's folder for feedback of phases that failed for good.
     ARCHIVE = "logs"
 
     def __init__(self, session_dir: Path, max_attempts: int = 3, locale: str = "en") -> None:
@@ -38,16 +37,19 @@ class FeedbackChannel:
 
     @property
     def feedback_path(self) -> Path:
-        """Return where the feedback lies."""
+        """Return the path of the feedback file."""
         return self.session_dir / self.FEEDBACK_FILE
 
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Put the feedback there, in place of what was there before; returns the text.
+        """Write the feedback file, replacing an earlier one, and return its text.
 
-        Attempts count from 1; ``max_attempts`` is the channel's for None.
+        Args:
+            attempt: the rejected attempt, counted from 1.
+            max_attempts: default: the limit of this channel.
 
         Raises:
-            ValueError: there is no such attempt. OSError: it cannot be written; what was there before is still there.
+            ValueError: ``attempt`` is not between 1 and the limit.
+            OSError: the file cannot be written; the earlier file is still there.
         """
         text = self.text(message, attempt, max_attempts)
         with opened(self.session_dir) as folder:
@@ -55,10 +57,10 @@ class FeedbackChannel:
         return text
 
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
-        """As ``write``; False, and logged, when it could not be written, so that nobody waits for an answer to it.
+        """Write the feedback file. Return False, and log the reason, when the file cannot be written.
 
         Raises:
-            ValueError: there is no such attempt.
+            ValueError: ``attempt`` is not between 1 and the limit.
         """
         try:
             self.write(message, attempt, max_attempts)
@@ -68,7 +70,11 @@ class FeedbackChannel:
         return True
 
     def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Return what the file holds. Raises ``ValueError``: there is no such attempt."""
+        """Render the content of the feedback file.
+
+        Raises:
+            ValueError: ``attempt`` is not between 1 and the limit.
+        """
         last = self.max_attempts if max_attempts is None else max_attempts
         if not 1 <= attempt <= last:
             raise ValueError(f"attempt {attempt} of {last}: attempts count from 1 to their maximum")
@@ -81,20 +87,20 @@ class FeedbackChannel:
         )
 
     def clear(self) -> None:
-        """Take the feedback away; does nothing when there is none.
+        """Delete the feedback file if it exists.
 
         Raises:
-            OSError: there is something that cannot be removed.
+            OSError: the file cannot be deleted.
         """
         with contextlib.suppress(FileNotFoundError), opened(self.session_dir) as folder:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 
     def has_pending_feedback(self) -> bool:
-        """True while there is feedback."""
+        """Return True if a feedback file is waiting for the agent."""
         return self.read() is not None
 
     def read(self) -> str | None:
-        """The feedback; None when there is none, or something else in its place."""
+        """Return the feedback, or None if there is no readable feedback file."""
         try:
             with opened(self.session_dir) as folder:
                 return read(self.FEEDBACK_FILE, folder, 8 * MAX_MESSAGE).decode("utf-8", "replace")
@@ -102,9 +108,15 @@ class FeedbackChannel:
             return None
 
     def archive(self, name: str = "") -> Path | None:
-        """Move the feedback to ``logs/`` after the last attempt failed; None when there is none.
+        """Move the feedback file to ``logs/`` after the last attempt and return its new path.
 
-        ``name`` lacks its ending; empty, it is made of the time. Raises ``OSError``: it cannot be moved, and stays.
+        Return None if there is no feedback file.
+
+        Args:
+            name: file name without extension; default: a name made of the current time.
+
+        Raises:
+            OSError: the file cannot be moved; it stays in place.
         """
         kept = f"{name or datetime.now(UTC).strftime('feedback-%Y%m%dT%H%M%S%fZ')}.md"
         try:

@@ -1,9 +1,6 @@
-"""Run, verify, report the faults, run again: ADR-025's loop in one process.
+"""Run a phase, verify its output and retry with feedback, in one process (ADR-025).
 
-The engine does the same over its queue.
-
-Every way out ends with errors that say so: all runs failed, no run allowed, a verifier that crashed or gave no
-verdict.
+The engine runs the same loop over its queue.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ T = TypeVar("T")
 
 
 class PhaseVerificationFailed(HelixError):
-    """A phase was not verified within its runs. ``errors`` says why, never empty; ``phase_id`` names the phase."""
+    """Raised when no run of a phase was verified. ``errors`` lists the reasons and is never empty."""
 
     code = "phase_not_verified"
 
@@ -33,7 +30,7 @@ class PhaseVerificationFailed(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class PhaseRun(Generic[T]):
-    """The result of one run of a phase's agent: ``value`` for the caller, or ``errors`` when it did not work."""
+    """The outcome of one agent run: a ``value`` for the caller, and ``errors`` if the run failed."""
 
     value: T
     errors: list[str] = field(default_factory=list)
@@ -41,7 +38,7 @@ class PhaseRun(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPhase(Generic[T]):
-    """A verified phase: what its last run gave, which run that was, and the verification."""
+    """A verified phase: the value and number of its last run, and the verification result."""
 
     value: T
     attempt: int
@@ -56,15 +53,20 @@ async def verify_with_retries(
     feedback: FeedbackChannel,
     max_retries: int = 3,
 ) -> VerifiedPhase[T]:
-    """Run a phase until its output is verified, at most ``max_retries`` times.
+    """Run a phase and verify its output until the verification succeeds, at most ``max_retries`` times.
 
-    A stale feedback.md goes first. After a run that failed or was rejected the feedback waits in the file while the
-    next run is asked with the same text; it is archived after the last failure. ``run`` gets the attempt from 1 and the
-    feedback, empty at first. When the verifier itself failed, the output is verified again without another run of the
-    agent, who cannot repair that; this uses up an attempt all the same.
+    After a failed run or verification, the feedback is written to feedback.md and passed to the next run. After the
+    last
+    failure the file is archived. If the verifier itself failed, the same output is verified again without a new run;
+    this
+    also counts as an attempt.
+
+    Args:
+        run: gets the attempt, counted from 1, and the feedback, which is empty at first.
 
     Raises:
-        ValueError: ``max_retries`` is less than 1. PhaseVerificationFailed: no run was verified.
+        ValueError: ``max_retries`` is less than 1.
+        PhaseVerificationFailed: no run was verified.
     """
     if max_retries < 1:
         raise ValueError(
@@ -110,10 +112,7 @@ async def _verified(
 
 
 def feedback_on(result: VerificationResult) -> str:
-    """The agent's feedback on a result: its errors as a list, then what to do about them; each thing once.
-
-    The advice of gates says every error with its place and its fix, so an error that is in the advice is left out.
-    """
+    """Compose the agent's feedback from a result: its errors as a list, then the advice, without repetitions."""
     advice = (result.feedback or "").strip()
     if advice in result.errors:
         advice = ""

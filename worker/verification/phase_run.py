@@ -1,4 +1,4 @@
-"""``run_with_verification``: a phase run and verified in one process (ADR-025)."""
+"""Run and verify one phase in one process (ADR-025)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker.verification.phase_loop import PhaseRun, verify_with_retries
 from worker.verification.result import VerificationResult
 from worker.verification.sub_agent import SubAgentVerifier, VerificationScope
 
-#: Gets the agent's text, piece by piece.
+#: Callback for each piece of the agent's text.
 OnOutput = Callable[[str], None]
 
 PROMPT = "Carry out the phase that CLAUDE.md describes. Write all results below output/."
@@ -41,26 +41,26 @@ async def run_with_verification(
     settings: Settings | None = None,
     runner: tuple[Runner, str] | None = None,
 ) -> RunResult:
-    """Run a phase's agent until its output is verified; feedback goes to ``feedback.md`` and into the next prompt.
+    """Run a phase's agent until its output is verified; return the result of the verified run.
+
+    Each rejection goes to ``feedback.md`` and into the next prompt. The verified output becomes ``phase_dir/output``.
 
     Args:
-        phase_dir: the phase's folder, made when missing; its CLAUDE.md is the agent's.
-        quality_gate: the gate as phases.yaml writes it.
-        max_retries: runs at most; the verifier's ``max_retries``, three, for None.
-        on_output: gets the agent's text; called in another thread.
-        prompt: what the agent is asked.
-        expected_files: what must be there afterwards, relative to ``output/``.
-        model: a model of ``HELIX_MODELS``; the first for an empty name.
-        verifier: in place of one made of the settings.
-        settings: in place of the environment's.
-        runner: the agent itself and its option, in place of a model.
-
-    Returns:
-        The result of the run whose output was verified; that output is now ``phase_dir/output``.
+        phase_dir: the phase's folder with the agent's CLAUDE.md; created if missing.
+        quality_gate: the gate as in phases.yaml.
+        max_retries: most runs; default: the verifier's limit, which is 3 unless changed.
+        on_output: called with the agent's text, in another thread.
+        expected_files: required files, relative to ``output/``.
+        model: a model of ``HELIX_MODELS``; default: the first.
+        verifier: default: a verifier made from the settings.
+        settings: default: the settings of the environment.
+        runner: a runner and its option, used instead of the model's.
 
     Raises:
-        PhaseVerificationFailed: no run was verified. PhaseError: the gate or a path is wrong.
-        SettingsError: there is no such model. ValueError: ``max_retries`` is less than 1.
+        PhaseVerificationFailed: no run was verified.
+        PhaseError: the gate or a path is invalid.
+        SettingsError: the model is unknown.
+        ValueError: ``max_retries`` is less than 1.
     """
     settings = settings or load()
     model = model or next(iter(settings.models))
@@ -93,8 +93,6 @@ def _runner(model: str, settings: Settings) -> tuple[Runner, str]:
 
 
 class _Runs:
-    """The runs of one phase, one after the other."""
-
     def __init__(
         self,
         phase_dir: Path,
@@ -118,7 +116,7 @@ class _Runs:
         directory = self._phase_dir / "attempts" / f"{self.name}-{attempt}"
         (directory / "output").mkdir(parents=True)
         if attempt > 1:
-            with contextlib.suppress(TooLarge, OSError):  # then it begins afresh
+            with contextlib.suppress(TooLarge, OSError):  # start with an empty output
                 copy_files(scan(self.latest / "output"), directory / "output")
         self.latest = directory
         result = await in_thread(lambda stop: self._run(attempt, feedback, directory, stop))
@@ -151,7 +149,7 @@ class _Runs:
             self._on_output(event.text)
 
     def publish(self) -> None:
-        """Make the verified output the phase's; what was there before goes. The run's own folder keeps it too."""
+        """Replace the phase's ``output`` with the verified output. The run's own folder keeps a copy."""
         output, fresh = self._phase_dir / "output", self._phase_dir / f".output-{self.name}"
         old = fresh.with_name(f"{fresh.name}-old")
         copy_files(scan(self.latest / "output"), fresh)

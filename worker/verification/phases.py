@@ -1,4 +1,4 @@
-"""Reading phases.yaml: foreign text, so bounded in size, depth and values. Every error names file and line."""
+"""Read phases.yaml with limits on size, depth and values; every error names file and line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "phases.yaml"
 
 
 class PhasesFileError(PhaseError):
-    """A phases.yaml that cannot be carried out: for each problem ``FILE:LINE:COLUMN: what is wrong``."""
+    """Raised for an invalid phases.yaml, with each problem as ``FILE:LINE:COLUMN: what is wrong``."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -29,16 +29,15 @@ class PhasesFileError(PhaseError):
 
     @property
     def described(self) -> tuple[str, ...]:
-        """The problems as lines."""
+        """Return the problems as lines of text."""
         return tuple(f"{self.source}:{'' if each.line else ' '}{each}" for each in self.problems)
 
 
 def load_phases(path: Path) -> tuple[Phase, ...]:
-    """The phases of a file, or of the phases.yaml in a folder.
+    """Read the phases of a phases.yaml, or of the phases.yaml in a folder.
 
     Raises:
-        PhasesFileError: there is no such file, it cannot be read, or something in it is wrong; also when an input file
-            is a link, a pipe or a folder.
+        PhasesFileError: the file is missing, unreadable or invalid, or an input file is not a plain file.
     """
     file = phases_file(path)
     try:
@@ -57,7 +56,7 @@ def load_phases(path: Path) -> tuple[Phase, ...]:
 
 
 def _content(file: Path) -> bytes:
-    """The beginning of a plain file: opening a pipe would wait for a writer, and a link leads to another folder."""
+    """Read a plain file up to the size limit; refuse links and pipes."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file")
@@ -65,20 +64,19 @@ def _content(file: Path) -> bytes:
 
 
 def phases_file(path: Path) -> Path:
-    """The file that a path means: itself, or the phases.yaml in the folder it is."""
+    """Return the path itself, or the phases.yaml inside it if the path is a folder."""
     return path / NAME if path.is_dir() else path
 
 
 def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> tuple[Phase, ...]:
-    """The phases of a text.
+    """Parse the phases of a YAML text.
 
     Args:
-        text: YAML.
-        source: names the text in errors.
-        folder: where input files are; what lies there already must be plain files. None: that is not looked at.
+        source: name of the text in error messages.
+        folder: folder of the input files. Existing input files must be plain files; None skips this check.
 
     Raises:
-        PhasesFileError: something is wrong; names every problem.
+        PhasesFileError: lists every problem of the text.
     """
 
     def checked(value: Any) -> tuple[Phase, ...]:

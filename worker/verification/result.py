@@ -1,4 +1,4 @@
-"""The result of a verification (ADR-025), and what it rests on."""
+"""Define the result of a verification (ADR-025)."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from worker.verification.gates import GateReport
 
 
 class Ground(StrEnum):
-    """The ground of a result."""
+    """The reason for a verification's result."""
 
-    #: A deterministic gate failed, or the gates passed and no verifier was asked.
+    #: A deterministic gate failed, or the gates passed and no verifier was needed.
     GATES = "gates"
-    #: A verifier's valid verdict.
+    #: The verifier gave a valid verdict.
     VERDICT = "verdict"
-    #: The verifier finished, but its answer holds no valid verdict: not verified.
+    #: The verifier finished without a valid verdict. Not verified.
     NO_VERDICT = "no_verdict"
-    #: The verifier could not do its work: it crashed, ran out of time, or is set up wrongly. Not verified.
+    #: The verifier crashed, timed out or is misconfigured. Not verified.
     VERIFIER = "verifier"
-    #: The verification was asked to stop. Not verified, and not the phase's fault.
+    #: The verification was stopped. Not verified, and not the phase's fault.
     STOPPED = "stopped"
-    #: The gates may not run on this worker: nothing of the phase was judged.
+    #: The gates may not run on this worker. Nothing was validated.
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The result of a verification.
+    """The result of verifying a phase's output.
 
     Attributes:
-        success: True only when every gate passed and, where one was asked, the verifier's verdict is valid and says so.
-        feedback: what to do about it, for the agent; None when there is nothing to say.
-        errors: the faults, one sentence each; never empty unless ``success``.
-        checks_passed: what was found right, gates first. ground: what the result rests on.
-        gates: what the gates found; empty when they were not run.
-        completion: how the verifier's run ended; None when none was asked. usage: what the verifier used.
-        text: the verifier's answer as it came, for the record.
+        success: True only if every gate passed and the verifier, if required, approved.
+        feedback: advice for the agent, or None.
+        errors: one sentence per fault; not empty unless ``success``.
+        checks_passed: what was found correct, gates first.
+        gates: the gates' report; empty if no gate ran.
+        completion: how the verifier's run ended; None without a verifier.
+        usage: tokens and costs of the verifier.
+        text: the verifier's raw answer.
     """
 
     success: bool
@@ -53,11 +54,11 @@ class VerificationResult:
 
     @property
     def judged(self) -> bool:
-        """True when the output was judged; False when the verification itself did not come to an end."""
+        """Return True if the output was assessed, False if the verification itself did not finish."""
         return self.ground in {Ground.GATES, Ground.VERDICT}
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as a JSON-ready mapping."""
+        """Return the result as a JSON-ready dict."""
         return {
             "success": self.success,
             "feedback": self.feedback,
@@ -72,7 +73,7 @@ class VerificationResult:
 
 
 def gates_result(report: GateReport) -> VerificationResult:
-    """The result that the gates alone make."""
+    """Build the verification result of a phase that needs no verifier or failed its gates."""
     if report.stopped:
         return VerificationResult(
             success=False, errors=[f"the check was stopped: {report.stopped}"], ground=Ground.STOPPED, gates=report
@@ -91,7 +92,7 @@ def gates_result(report: GateReport) -> VerificationResult:
 
 
 def place_of(issue: Any) -> str:
-    """An issue as one sentence, with file and line before it; a file that the sentence names is not named twice."""
+    """Format an issue as one sentence that starts with its file and line."""
     named = issue.file and issue.file in issue.message
     place = f"{issue.file}:{issue.line}: " if issue.line else f"{issue.file}: " if issue.file and not named else ""
     return f"{place}{issue.message}"

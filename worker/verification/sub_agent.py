@@ -1,4 +1,4 @@
-"""The verifier: an independent agent that judges a phase's output (ADR-025)."""
+"""Have an independent agent verify a phase's output (ADR-025)."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ from worker.verification.verifier_prompt import MAX_SHOWN, verifier_prompt
 
 log = structlog.get_logger()
 
-#: What ``verify_phase`` reports for a phase of which nothing more is known.
+#: Description of a phase that comes without one.
 _PLAIN = "Produce the expected files so that the quality gate is met."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationScope:
-    """Whose verification this is, and its bounds.
+    """The run that is verified, and the limits of the verification.
 
     Attributes:
-        turn_id, session_id, attempt, delivery: the run that is verified; together they name the verifier's processes.
-        model: the phase's own model, asked where ``HELIX_VERIFIER_MODEL`` names none.
-        stop: asks gates and verifier to end. deadline: when all must be over, by ``time.monotonic()``.
-        locale: language of issues and verdict. scratch: where copies are made; None for the system's temporary folder.
-        emit: gets what the verifier does. fence: what gates' programs run in; None for the settings' box.
+        turn_id, session_id, attempt, delivery: identify the run and the verifier's processes.
+        model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
+        stop: stops gates and verifier when its reason is set.
+        deadline: time of ``time.monotonic()`` at which everything ends.
+        locale: language of issues and verdict.
+        scratch: folder for copies; None: the system's temporary folder.
+        emit: receives the verifier's events.
+        fence: sandbox of the gates' programs; None: the sandbox of the settings.
     """
 
     turn_id: str = field(default_factory=lambda: f"phase-{secrets.token_hex(8)}")
@@ -58,7 +61,7 @@ class VerificationScope:
     fence: Fence | None = None
 
     def around(self, fence: Fence) -> Around:
-        """The same for the gates, which run in ``fence``."""
+        """Return the settings of this scope for gates that run in a sandbox."""
         return Around(
             stop=self.stop,
             deadline=self.deadline,
@@ -70,13 +73,13 @@ class VerificationScope:
 
 
 class SubAgentVerifier:
-    """Verifies the output of phases. Used by many threads at once.
+    """Verify phases with gates and an agent. Thread-safe.
 
     Args:
-        max_retries: how many runs of a phase ``run_with_verification`` allows with this verifier.
-        model: a model of ``HELIX_MODELS``, in place of ``HELIX_VERIFIER_MODEL``.
-        settings: in place of the environment's.
-        runner: the agent itself and its option, in place of a model.
+        max_retries: most runs of a phase in ``run_with_verification``.
+        model: a model of ``HELIX_MODELS``; default: ``HELIX_VERIFIER_MODEL``.
+        settings: default: the settings of the environment.
+        runner: a runner and its option, used instead of the model's.
     """
 
     def __init__(
@@ -105,17 +108,17 @@ class SubAgentVerifier:
         description: str = "",
         verifying: VerificationScope | None = None,
     ) -> VerificationResult:
-        """Check a phase's output: the gates first, then, when they pass, the agent.
+        """Verify a phase's output: run the gates and, if they pass, the verifier.
 
         Args:
-            phase_output: the output folder; nothing in it is changed.
-            quality_gate: the gate as phases.yaml writes it, such as ``{"type": "files_exist"}``.
-            expected_files: files that must be there, relative to ``phase_output``.
-            description: what the phase had to do.
-            verifying: whose verification this is; its ``stop`` is set when this coroutine is cancelled.
+            phase_output: the output folder; it is not changed.
+            quality_gate: the gate as in phases.yaml, for example ``{"type": "files_exist"}``.
+            expected_files: required files, relative to ``phase_output``.
+            description: the task of the phase.
+            verifying: default: a scope without limits. Cancelling this coroutine stops the verification.
 
         Raises:
-            PhaseError: the gate or a path is wrong; names every problem.
+            PhaseError: the gate or a path is invalid; lists every problem.
         """
         said = {"id": "phase", "description": description or _PLAIN, "quality_gate": quality_gate or None}
         phase = Phase.from_dict({**said, "output_files": list(expected_files or ()), "verify_agent": True})
@@ -123,7 +126,7 @@ class SubAgentVerifier:
         return await in_thread(lambda stop: self.verify(phase, phase_output, replace(outer, stop=stop)), outer.stop)
 
     def verify(self, phase: Phase, directory: Path, verifying: VerificationScope | None = None) -> VerificationResult:
-        """Check a phase's output: the gates, then the agent when they pass and the phase asks for one."""
+        """Verify a phase's output: run the gates and, if they pass and the phase requires it, the verifier."""
         on = verifying or VerificationScope()
         report = check(phase, directory, **on.around(on.fence or Fence.of(self._settings)))
         if not (report.passed and phase.verify_agent):
@@ -133,7 +136,7 @@ class SubAgentVerifier:
     def ask(
         self, phase: Phase, directory: Path, report: GateReport, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Have the agent judge an output that has passed the gates. Every failure is a result, never an exception."""
+        """Let the verifier assess an output that passed the gates. Failures become results, not exceptions."""
         on = verifying or VerificationScope()
         passed = list(report.checks_passed)
         nonce = secrets.token_hex(16)
@@ -148,7 +151,7 @@ class SubAgentVerifier:
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
     def model_for(self, phase_model: str = "") -> str:
-        """The model that judges: this verifier's, else the setting's, else the phase's, else the first there is."""
+        """Return the verifier's model, else the setting's, else the phase's, else the first of ``HELIX_MODELS``."""
         return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
 
     def _agent(self, phase_model: str) -> tuple[Runner, str]:
@@ -172,7 +175,7 @@ class SubAgentVerifier:
         others = [path for path in tree.files if path not in shown]
         prompt = verifier_prompt(phase, nonce, files=shown, unseen=others, checked=passed, locale=on.locale)
         with copied(tree, on.scratch, "run/files") as fresh:
-            (fresh / "run" / "output").mkdir()  # where runners look for an agent's files; it can write none
+            (fresh / "run" / "output").mkdir()  # runners expect this folder; the verifier cannot write to it
             seconds = self._settings.verifier_seconds
             order = Order(
                 turn_id=f"{on.turn_id}-verify",
@@ -195,7 +198,7 @@ class SubAgentVerifier:
 
 
 def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
-    """Return what the prompt shows, expected files first, and the text files that did not fit."""
+    """Return the texts for the prompt, expected files first, and the paths of text files that do not fit."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
     expected = [path for path in phase.output_files if path in tree.files]
@@ -206,7 +209,7 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
         try:
             text = content_of(tree, path, left).decode("utf-8")
         except UnicodeDecodeError:
-            continue  # no text: named in the prompt, and to be read as a file
+            continue  # not text: the verifier reads the file itself
         shown[path] = text
         left -= len(text)
     return shown, unseen

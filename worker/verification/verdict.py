@@ -1,10 +1,8 @@
-"""Reading a verifier's verdict out of its answer.
+"""Extract a verifier's verdict from its answer.
 
-Pure. All but a valid verdict is "not verified", with a reason.
-
-The verdict is one JSON object with ``success`` (true or false, nothing else), ``nonce``, ``errors``,
-``checks_passed`` and ``feedback``. The nonce is in the verifier's prompt only, so no text in the checked files can
-know it.
+A verdict is one JSON object with ``success``, ``nonce``, ``errors``, ``checks_passed`` and ``feedback``. Only the
+verifier's prompt holds the nonce, so a verified file cannot forge a verdict. Anything but a valid verdict means "not
+verified".
 """
 
 from __future__ import annotations
@@ -15,20 +13,20 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any
 
-#: Longest answer that is read, its end, in characters; how many objects in it are tried.
+#: Longest answer read, in characters from its end; most JSON objects tried.
 MAX_TEXT, MAX_OBJECTS = 262_144, 500
-#: How many errors or checks are kept, and how long each may be, in characters.
+#: Most errors or checks kept, and the longest of them in characters.
 MAX_ENTRIES, MAX_ENTRY = 100, 2_000
 _MAX_ENVELOPES = 3
 
 
 class NoVerdict(ValueError):
-    """The answer holds no valid verdict; the message says why."""
+    """Raised when an answer holds no valid verdict; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierVerdict:
-    """A valid verdict. ``errors`` is never empty unless ``success``."""
+    """A valid verdict. ``errors`` is not empty unless ``success``."""
 
     success: bool
     feedback: str | None = None
@@ -37,9 +35,10 @@ class VerifierVerdict:
 
 
 def read_verdict(text: str, nonce: str) -> VerifierVerdict:
-    """The verdict in a verifier's answer, or in the CLI's JSON envelope around it; it repeats the ``nonce``.
+    """Return the verdict in a verifier's answer, with or without the CLI's JSON envelope.
 
-    Raises ``NoVerdict``: there is none, it is not of the right shape, its nonce is wrong, or two of them disagree.
+    Raises:
+        NoVerdict: there is no verdict, a verdict is malformed or lacks the nonce, or two verdicts disagree.
     """
     if len(nonce) < 8:
         raise ValueError("a nonce has at least 8 characters")
@@ -60,7 +59,7 @@ def _same(given: object, nonce: str) -> bool:
 
 
 def _unwrapped(text: str) -> str:
-    """The answer inside the CLI's envelope ``{"type": "result", "result": "..."}``, or the text itself."""
+    """Return the answer inside the CLI's JSON envelope, or the text itself."""
     for _ in range(_MAX_ENVELOPES):
         try:
             envelope = json.loads(text)
@@ -77,7 +76,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a text, fenced or bare, in its order; one inside another is not looked at."""
+    """Yield the outermost JSON objects of a text."""
     text = text[-MAX_TEXT:]
     decoder = json.JSONDecoder(object_pairs_hook=_without_repeats)
     position, tried = text.find("{"), 0
@@ -95,7 +94,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 class RepeatedKey(Exception):
-    """A verdict's key is there twice, so that readers would disagree about it."""
+    """Raised when a verdict has a key twice."""
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,7 +121,7 @@ def _verdict(data: dict[str, Any]) -> VerifierVerdict:
 
 
 def _sentences(value: object, name: str) -> list[str]:
-    """Verifiers' errors as texts: null is an empty list, a text is one item, an object becomes a sentence."""
+    """Convert a verdict's list of errors or checks to sentences; accept null, a text, or objects."""
     if value is None:
         return []
     entries = [value] if isinstance(value, str | dict) else value

@@ -1,6 +1,6 @@
-"""The prompts of a phase's agent and verifier. Pure.
+"""Build the prompts of a phase's agent and of its verifier.
 
-The verifier sees the output as data in code blocks that nothing in them can end, and its instructions come last.
+The verifier's prompt quotes the output in code blocks that the output cannot close, and ends with the instructions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from api_client.contract.phase import Phase
 from api_client.contract.word_tables import table_beside
 from worker.files.template import fenced
 
-#: How much of the output is shown in the verifier's prompt, all files together, in characters.
+#: Most characters of output quoted in the verifier's prompt.
 MAX_SHOWN = 120_000
 
 _PROMPTS = table_beside(__file__)
@@ -27,10 +27,14 @@ def verifier_prompt(
     checked: Sequence[str] = (),
     locale: str = "en",
 ) -> str:
-    """The verifier's order.
+    """Build the verifier's prompt.
 
-    ``nonce`` is what the verdict must repeat, and nowhere else. ``files`` are the output's texts by path, ``unseen``
-    files that are not shown here, ``checked`` what the gates have found right. ``locale``: of the verdict's sentences.
+    Args:
+        nonce: the secret that the verdict must repeat.
+        files: the quoted texts of the output, by path.
+        unseen: paths of files that are not quoted.
+        checked: what the gates found correct.
+        locale: language of the verdict's sentences.
     """
     shown = "\n".join(f"\n### {path}\n\n{fenced(text)}" for path, text in files.items())
     where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
@@ -51,9 +55,11 @@ def verifier_prompt(
 
 
 def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
-    """The prompt of a phase's first attempt; ``inputs`` says where each input file lies, by its name in phases.yaml.
+    """Build the prompt of a phase's first attempt.
 
-    ``locale`` is the language of the frame; the description stays as it is.
+    Args:
+        inputs: the location of each input file, by its name in phases.yaml.
+        locale: language of the headings; the description stays as written.
     """
     english = not locale.startswith("de")
     found = inputs or {}

@@ -1,4 +1,4 @@
-"""Gates: deterministic checks of a phase's output, before any agent's opinion (ADR-025, docs/WORKFLOW-SYSTEM.md)."""
+"""Check a phase's output deterministically, before the verifier does (ADR-025, docs/WORKFLOW-SYSTEM.md)."""
 
 from worker.verification.gates.check import Around as Around
 from worker.verification.gates.check import check as check

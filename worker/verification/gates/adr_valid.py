@@ -1,4 +1,4 @@
-"""The gate adr_valid: the phase's ADRs are complete, by the rules that answers are judged by (ADR-038)."""
+"""Gate adr_valid: the phase's ADRs are complete by the rules for answers (ADR-038)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ADR = 2 * 2**20
 
 
 def adr_valid(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Judge the named ADRs, or all files called ADR-*.md; none at all is an error."""
+    """Validate the named ADRs, or all files named ADR-*.md; report an error if there are none."""
     named = tuple(options.get("files", ()))
     found = named or tuple(path for path in site.tree.files if _is_adr(path))
     if not found:

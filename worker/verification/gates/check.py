@@ -1,4 +1,4 @@
-"""Gates by name. The table is closed, as the contract's table of their options is: a test compares the two."""
+"""Run the gates of a phase. A test compares the gates here with the contract's table of gate options."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ GATES: Mapping[str, Gate] = {
 
 log = structlog.get_logger()
 
-#: The gates every phase passes first.
+#: Gates that every phase must pass first.
 ALWAYS = ("files_exist", "syntax")
 
 
 class Around(TypedDict, total=False):
-    """The bounds of a phase's gates, and for whom they work; the defaults are those of ``Site``."""
+    """Optional settings of gates; the defaults are those of ``Site``."""
 
     stop: Stop
     deadline: float
@@ -51,7 +51,7 @@ class Around(TypedDict, total=False):
 
 
 def check(phase: Phase, directory: Path, **around: Unpack[Around]) -> GateReport:
-    """Run all gates of a phase over its output folder, in which nothing is changed."""
+    """Run all gates of a phase on its output folder, which is not changed."""
     results: list[GateResult] = []
     try:
         results.extend(each_gate(phase, directory, **around))
@@ -61,10 +61,10 @@ def check(phase: Phase, directory: Path, **around: Unpack[Around]) -> GateReport
 
 
 def each_gate(phase: Phase, directory: Path, **around: Unpack[Around]) -> Iterator[GateResult]:
-    """As ``check``, one result at a time, as soon as it is there.
+    """Run the gates of a phase one by one and yield each result.
 
     Raises:
-        Stopped: ``stop`` asked to end, or ``deadline`` came; no process of a gate is left.
+        CheckStopped: ``stop`` was set or ``deadline`` passed; no process of a gate is left.
     """
     site = Site(phase=phase, tree=Tree(directory), **around)
     try:
@@ -86,7 +86,6 @@ def each_gate(phase: Phase, directory: Path, **around: Unpack[Around]) -> Iterat
 
 
 def _unseen(error: Exception, locale: str) -> ValidationIssue:
-    """Return why the output could not be looked at."""
     if isinstance(error, TooLarge):
         return issue("OUTPUT_TOO_LARGE", locale, problem=error)
     if getattr(error, "errno", None) in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
@@ -95,7 +94,7 @@ def _unseen(error: Exception, locale: str) -> ValidationIssue:
 
 
 def _plan(phase: Phase) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Name, type and options of each gate. What a phase says about one of the first two is joined with them."""
+    """Yield name, type and options of each gate; merge a phase's options for the gates that always run."""
     for first in ALWAYS:
         named = [gate.options for gate in phase.quality_gates if gate.type == first]
         joined = {key: [entry for options in named for entry in options.get(key, ())] for key in ("files", "ignore")}
@@ -113,7 +112,7 @@ def _run(name: str, kind: str, options: Mapping[str, Any], site: Site) -> GateRe
     except CheckStopped:
         raise
     except Exception as error:
-        # A gate that cannot judge does not let pass; what broke it is reported, and the others go on.
+        # A gate that crashes fails; the other gates still run.
         log.exception("phase.gate_failed", gate=name, phase=site.phase.id)
         found = (issue("GATE_ERROR", site.locale, name=name, problem=f"{type(error).__name__}: {error}"),)
     return GateResult(

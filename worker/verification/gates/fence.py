@@ -1,7 +1,7 @@
-"""The surroundings of gates' programs: the box that agents run in, or none, for whom that is allowed.
+"""Run gates' programs in the agents' sandbox.
 
-A gate's program runs what an agent wrote. So it runs in a box wherever one can be made; where none can, only phases
-that an operator submitted may run programs (docs/security.md).
+A gate's program executes files that an agent wrote. On a worker that cannot create a sandbox, only phases submitted by
+an operator may run programs (docs/security.md).
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from worker.runners.guard.box import Bind, BoxError
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE
 
-#: Gates that start programs of the phase's own: they run only when the gates before them found no error.
+#: Gates that execute files of the phase; skipped if an earlier gate found an error.
 RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """The surroundings of gates.
+    """The sandbox of gates' programs.
 
     Attributes:
         mode: ``HELIX_BOX``: auto, off or required.
-        root: HELIX_ROOT: programs may read there what agents may read; None for nothing.
-        operator: an operator submitted the phase: its programs may run where no box can be made.
-        bounds: what its programs may use of the machine. obstacle: why no box can be made here; empty when one can.
-        shared: why a box here shares the machine's network; empty when it has its own.
+        root: HELIX_ROOT, whose readable entries are visible to programs; None: nothing is.
+        operator: True if an operator submitted the phase, whose programs may then run without a sandbox.
+        bounds: resource limits of the programs.
+        obstacle: why this worker cannot create a sandbox; empty if it can.
+        shared: why a sandbox here shares the machine's network; empty if it has its own.
     """
 
     mode: str = "auto"
@@ -43,16 +44,20 @@ class Fence:
 
     @classmethod
     def of(cls, settings: Settings, *, operator: bool = True) -> Fence:
-        """The fence of an installation."""
+        """Create the sandbox of an installation from its settings."""
         return cls(mode=settings.box, root=settings.root, operator=operator, bounds=Bounds.of(settings))
 
     def refusal(self, phase: Phase) -> str:
-        """Return why the gates of a phase may not run here; empty when they may."""
+        """Return why the gates of a phase may not run on this worker; empty if they may."""
         programs = [gate.type for gate in phase.quality_gates if gate.type in RUNS_PROGRAMS]
         return self.refused(programs[0] if programs else "")
 
     def refused(self, gate: str) -> str:
-        """Return why a gate may not run here, empty when it may; ``gate`` is the name of one that runs programs."""
+        """Return why a gate may not run on this worker; empty if the gate may run.
+
+        Args:
+            gate: name of a gate that executes files of the phase; empty for other gates.
+        """
         problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle or self.shared
         if not problem:
             return ""
@@ -67,13 +72,17 @@ class Fence:
 
     @property
     def boxed(self) -> bool:
-        """True when programs run in a box."""
+        """Return True if programs run in a sandbox."""
         return self.mode != "off" and not self.obstacle
 
     def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
-        """The command that runs ``argv`` behind the fence; ``own``, when writable, is its only writable place.
+        """Return the command that runs ``argv`` in the sandbox.
 
-        Raises ``BoxError``: a box is required, and none can be made.
+        Args:
+            own: the folder of the program; the only writable folder, if writable.
+
+        Raises:
+            BoxError: a sandbox is required and cannot be created.
         """
         if problem := self.refused(""):
             raise BoxError(problem)

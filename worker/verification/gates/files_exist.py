@@ -1,7 +1,4 @@
-"""The gate files_exist: every expected file is there, is a plain file, and says something.
-
-Always the first gate.
-"""
+"""Gate files_exist: every expected file exists, is a plain file and is not empty. Always the first gate."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from worker.verification.gates.gate_codes import issue
 
 
 def files_exist(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Look for ``output_files`` and the gate's own ``files``; report links and of what is not a file."""
+    """Report missing or empty expected files, links, and entries that are not plain files."""
     tree, locale = site.tree, site.locale
     for path in tree.leaving:
         yield issue("LINK_LEAVES", locale, file=path, path=path)

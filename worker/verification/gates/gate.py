@@ -1,4 +1,4 @@
-"""A gate: a deterministic check of a phase's output that names file and line of each fault."""
+"""Define gates: deterministic checks of a phase's output that report file and line of each fault."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from worker.verification.gates.stop import StopRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The place of a gate, and for whom it works.
+    """The input of a gate.
 
     Attributes:
-        phase: the phase whose output this is. tree: the output.
-        stop: asks running programs to end. deadline: when the gates must be over, by ``time.monotonic()``.
-        mark: names the processes that gates start. locale: language of issues, ``de`` or ``en``.
-        scratch: where copies of the output are made; None for the system's temporary directory.
-        fence: what programs run in.
+        phase: the phase that is checked.
+        tree: the phase's output.
+        stop: stops running programs when its reason is set.
+        deadline: time of ``time.monotonic()`` at which the gates end.
+        mark: process tag of the programs that gates start.
+        locale: language of issues, ``de`` or ``en``.
+        scratch: folder for copies of the output; None: the system's temporary folder.
+        fence: sandbox of the programs.
     """
 
     phase: Phase
@@ -38,7 +41,7 @@ class Site:
     fence: Fence = field(default_factory=Fence)
 
 
-#: A gate: what it finds wrong, given its options in phases.yaml.
+#: A gate: a function of its options in phases.yaml and of its context that yields issues.
 Gate = Callable[[Mapping[str, Any], Site], Iterable[ValidationIssue]]
 
 
@@ -47,8 +50,10 @@ class GateResult:
     """The findings of one gate.
 
     Attributes:
-        gate: its type; a command gate's own name after a colon. issues: the faults; only errors let the gate fail.
-        skipped: why it did not run, or empty. seconds: how long it took.
+        gate: type of the gate; for a command gate with a name, ``command:NAME``.
+        issues: the faults; only errors fail the gate.
+        skipped: why the gate did not run, or empty.
+        seconds: duration.
     """
 
     gate: str
@@ -58,11 +63,11 @@ class GateResult:
 
     @property
     def passed(self) -> bool:
-        """True when it ran and found no error."""
+        """Return True if the gate ran and found no error."""
         return not self.skipped and not any(issue.is_error for issue in self.issues)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as a JSON-ready mapping."""
+        """Return the result as a JSON-ready dict."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -74,28 +79,28 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """The findings of all gates of a phase, in the order they ran; ``stopped`` says why they did not come to an end."""
+    """The results of all gates of a phase in order; ``stopped`` is the reason if the gates were stopped early."""
 
     results: tuple[GateResult, ...] = ()
     stopped: str = ""
 
     @property
     def passed(self) -> bool:
-        """True when every gate ran and found no error."""
+        """Return True if every gate ran and found no error."""
         return not self.stopped and bool(self.results) and all(result.passed for result in self.results)
 
     @property
     def issues(self) -> tuple[ValidationIssue, ...]:
-        """Return what all gates found."""
+        """Return the issues of all gates."""
         return tuple(issue for result in self.results for issue in result.issues)
 
     @property
     def checks_passed(self) -> tuple[str, ...]:
-        """The gates that passed."""
+        """Return the names of the gates that passed."""
         return tuple(result.gate for result in self.results if result.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as a JSON-ready mapping."""
+        """Return the report as a JSON-ready dict."""
         return {
             "passed": self.passed,
             "stopped": self.stopped,

@@ -1,7 +1,4 @@
-"""The closed table of what gates find in a phase's output, ``codes.toml``: as enforcement's table.
-
-docs/WORKFLOW-SYSTEM.md lists the same codes; a test compares the two.
-"""
+"""Load the issue codes of gates from ``codes.toml``. A test compares the codes with docs/WORKFLOW-SYSTEM.md."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ CODES = codes_beside(__file__)
 
 
 def issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
-    """Make an issue with the table's severity, and its words in ``de`` or ``en``.
+    """Build an issue with the severity and text of its code.
 
     Raises:
-        KeyError: the code is not in the table, or a value of its templates is missing.
+        KeyError: the code is unknown, or a value of its text is missing.
     """
     return worded(CODES[code], code, locale, file=file, line=line, part="", **values)

@@ -1,4 +1,4 @@
-"""Running a gate's program: in its own session, with a cleaned environment, within limits."""
+"""Run a gate's program in its own process session, with a clean environment and limits."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from worker.runners.guard.supervision import Ending, Supervision
 from worker.verification.gates.fence import Fence
 from worker.verification.gates.stop import CheckStopped, StopRequest
 
-#: The end of a program's output that is kept, in lines and in characters a line.
+#: How many lines of output are kept, from the end, and the longest line in characters.
 TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """The limits of a program.
+    """Limits of a program.
 
     Attributes:
-        seconds: time for all of it. silence: longest time without output, in seconds.
-        memory_mb: address space of each of its processes, in MiB; 0 sets no limit.
+        seconds: most time in all.
+        silence: longest time without output, in seconds.
+        memory_mb: most address space of each process, in MiB; 0: unlimited.
     """
 
     seconds: float = 300.0
@@ -43,12 +44,14 @@ class ProgramLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """The end of a program.
+    """The result of a program.
 
     Attributes:
-        code: exit code, negative for a signal, None when nobody knows.
-        cause: why we ended it: ``deadline``, ``idle`` or ``limit``; empty when it ended by itself. detail: which limit.
-        error: why it could not be started, or empty. lines: the end of its output.
+        code: exit code; negative for a signal; None if unknown.
+        cause: why the program was stopped: ``deadline``, ``idle`` or ``limit``; empty if it exited by itself.
+        detail: the exceeded limit.
+        error: why the program could not be started, or empty.
+        lines: end of the output.
     """
 
     code: int | None
@@ -60,13 +63,13 @@ class Ran:
 
     @property
     def problem(self) -> str:
-        """Return what became of it when it was ended, in a few words; empty when it ended by itself."""
+        """Describe briefly why the program was stopped; empty if it exited by itself."""
         reasons = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
         return reasons.get(self.cause, self.detail) if self.cause else ""
 
     @property
     def last_line(self) -> str:
-        """The last line that says something."""
+        """Return the last line of output that is not blank."""
         return next((line.strip() for line in reversed(self.lines) if line.strip()), "")
 
 
@@ -91,25 +94,23 @@ def run_program(
     fence: Fence | None = None,
     own: Bind | None = None,
 ) -> Ran:
-    """Run a program to the end.
+    """Run a program until it ends and return its result.
 
     Args:
-        argv: program and arguments; no shell has a part in it.
-        directory: where it runs.
-        limits: time and memory.
-        stop: asks it to end.
-        deadline: an earlier end, by ``time.monotonic()``.
-        mark: names its processes; made up when empty.
-        stdin: what it reads.
-        home: its HOME and place for temporary files, made when missing; None for none.
-        tail: how many lines of its output are kept, the last ones.
-        fence: what it runs in; None for nothing.
-        own: what it works on, behind the fence; ``directory`` by default, writable.
+        argv: program and arguments; no shell is involved.
+        stop: stops the program when its reason is set.
+        deadline: latest end by ``time.monotonic()``.
+        mark: process tag; default: a random tag.
+        stdin: bytes for its standard input.
+        home: HOME and temporary folder, created if missing; None: none.
+        tail: how many lines of output are kept, from the end.
+        fence: sandbox of the program; None: no sandbox.
+        own: the folder visible in the sandbox; default: ``directory``, writable.
 
     Raises:
-        BoxError: a box is required, and none can be made.
-        Stopped: ``stop`` asked it to end, its lease ended, or ``deadline`` came; its processes are gone.
-        OSError: the machine is short of descriptors, memory or processes.
+        BoxError: a sandbox is required and cannot be created.
+        CheckStopped: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
+        OSError: the machine lacks file descriptors, memory or processes.
     """
     limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else Bounds()
     if home is not None:
@@ -139,7 +140,6 @@ def _supervised(
     *,
     fenced: bool,
 ) -> Ran:
-    """Watch a started program until it ended. Raises ``CheckStopped`` as ``run_program``."""
     lines: deque[str] = deque(maxlen=tail)
     ends = time.monotonic() + limits.seconds
     times = _Times(deadline=min(deadline, ends), idle_seconds=limits.silence)
@@ -156,7 +156,6 @@ def _supervised(
 
 
 def _not_started(ending: Ending, lines: Sequence[str], *, boxed: bool) -> str:
-    """Return why the program could not be started; empty when it was."""
     if ending.exit.error:
         return ending.exit.error
     if ending.exit.code == CANNOT_RUN and len(lines) == 1:
@@ -165,7 +164,7 @@ def _not_started(ending: Ending, lines: Sequence[str], *, boxed: bool) -> str:
 
 
 def clean_environment(home: Path | None) -> dict[str, str]:
-    """Return a gate's environment: a PATH that begins with this Python's folder, and nothing of the worker's."""
+    """Return environment variables for a gate's program; PATH starts with the folder of this Python."""
     return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         **({"HOME": str(home), "TMPDIR": str(home)} if home else {"HOME": "/nonexistent"}),

@@ -1,8 +1,8 @@
-"""Parsing the files of a phase's output, as its own process: a parser may run away, or take its process down.
+"""Parse the files of a phase's output in a separate process, since a parser may hang or crash.
 
-Run by path, ``python -P inspection.py`` with the order as JSON on standard input, so that only parsers are imported.
-Writes one JSON object a line: ``{"begin": file}`` before each file, then the faults of it: code, line and the
-values of the code's words (``worker.verification.gates.gate``).
+Run by path (``python -P inspection.py``, order as JSON on standard input) so that only parsers are imported. Writes one
+JSON object per line: ``{"begin": file}`` before each file, then an object for each fault: code, line, and values for
+the text of the code (``worker.verification.gates.gate_codes``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 Finding = tuple[str, int, dict[str, str]]
 
-#: Findings reported per file, and longest value, in characters.
+#: Most findings per file, and the longest value in characters.
 MAX_FINDINGS, MAX_VALUE = 50, 300
 
 _ANCHOR = re.compile(r"""<[^>]{0,200}\b(?:id|name)\s{0,4}=\s{0,4}["']([^"']{1,200})["']""")
@@ -30,7 +30,7 @@ _NO_SLUG = re.compile(r"[^\w\- ]")
 
 
 def python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """Compile, never run."""
+    """Compile a Python file without running it, and yield its syntax errors."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -42,7 +42,7 @@ def python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Findi
 
 
 def json_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """Strict JSON: no comments, no NaN, no byte order mark."""
+    """Yield the errors of a file as strict JSON: no comments, NaN or byte order mark."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
@@ -58,7 +58,7 @@ def json_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Findi
 
 
 def yaml_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """The events of all documents; tags and templates of other tools' dialects are left to those tools."""
+    """Yield the syntax errors of a YAML file; unknown tags are accepted."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -82,12 +82,12 @@ def yaml_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Findi
 
 
 def _line(mark: Any) -> int:
-    """A mark's line from 1; PyYAML's own types call marks optional."""
+    """Return the line of a mark, counted from 1; 0 without a mark."""
     return int(mark.line) + 1 if mark else 0
 
 
 def markdown(content: bytes, file: str, order: InspectionOrder) -> Iterator[Finding]:
-    """Relative links lead to files of the output, and to headings that are there."""
+    """Yield the relative links of a Markdown file that lead to no file or heading of the output."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -119,7 +119,7 @@ def _tokens(text: str) -> list[Any]:
 
 
 def _links(text: str) -> Iterator[tuple[int, str]]:
-    if "[" not in text:  # parsing takes some 50 µs a line
+    if "[" not in text:  # parsing takes about 50 µs per line
         return
     for token in _tokens(text):
         line = token.map[0] + 1 if token.map else 0
@@ -131,7 +131,7 @@ def _links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _anchors(text: str) -> set[str]:
-    """The names that headings get on GitHub, and those that the text's HTML gives."""
+    """Return the anchors of a text: GitHub's names for headings, and names in HTML elements."""
     found = set(_ANCHOR.findall(text))
     tokens = _tokens(text)
     for opening, inline in itertools.pairwise(tokens):
@@ -161,7 +161,7 @@ CHECKS: dict[str, Callable[[bytes, str, InspectionOrder], Iterator[Finding]]] = 
 
 
 class InspectionOrder:
-    """The material to inspect: the folder, all its files, and those to look into."""
+    """The folder to inspect, all its files, and the files to parse."""
 
     def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
         self.directory = directory
@@ -169,13 +169,13 @@ class InspectionOrder:
         self._there = {*files, *(str(parent) for file in files for parent in Path(file).parents)}
 
     def read(self, file: str) -> bytes:
-        """A file's content. The folders were looked at before; the file itself must be no link now."""
+        """Read a file, and refuse a symbolic link in its place."""
         descriptor = os.open(f"{self.directory}/{file}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as source:
             return source.read()
 
     def exists(self, path: str) -> bool:
-        """True for a file of the output, and for a folder with one."""
+        """Return True if the output has a file, or a folder with files, at this path."""
         return path in self._there
 
     @functools.cache  # noqa: B019 - one order a process
@@ -183,7 +183,7 @@ class InspectionOrder:
         return _anchors(self.read(file).decode("utf-8", "replace"))
 
     def has_anchor(self, file: str, name: str) -> bool:
-        """True when a Markdown file has a heading or an HTML element of this name."""
+        """Return True if a Markdown file has a heading or HTML element with this name; case does not matter."""
         return unquote(name).lower() in {anchor.lower() for anchor in self._anchors(file)}
 
 
@@ -192,7 +192,7 @@ def _report(**facts: Any) -> None:
 
 
 def main() -> None:
-    """Inspect what standard input names."""
+    """Inspect the files named on standard input."""
     order = InspectionOrder(**json.load(sys.stdin))
     for file in order.inspect:
         _report(begin=file)

@@ -1,4 +1,4 @@
-"""A phase's output as a tree of files, and a copy of it. An agent wrote them."""
+"""List and copy the files of a phase's output, which an agent wrote."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from pathlib import Path
 from worker.files.safe_io import opened, read_below
 from worker.verification.gates.scratch import scratch_folder
 
-#: Limits of an output that is examined at all.
+#: Size limits of an output.
 MAX_FILES = 5_000
 MAX_BYTES = 256 * 2**20
 MAX_DEPTH = 40
 
 
 class TooLarge(Exception):
-    """The output is beyond the limits; the message says which."""
+    """Raised when an output exceeds a size limit; the message names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A folder's content, by paths relative to it with ``/``, sorted.
+    """The content of a folder, as sorted paths relative to the folder.
 
     Attributes:
-        directory: the folder. files: regular files with a single name, and their sizes in bytes.
-        leaving: symbolic links that lead out of it. links: the other links. others: all else that is not a folder.
+        files: sizes in bytes of the regular files that have no other hard link.
+        leaving: symbolic links to targets outside the folder.
+        links: other symbolic links.
+        others: everything else except folders.
     """
 
     directory: Path
@@ -39,10 +41,11 @@ class Tree:
 
 
 def scan(directory: Path) -> Tree:
-    """Look at a folder and all below it.
+    """List everything below a folder.
 
     Raises:
-        TooLarge: it is beyond the limits of this module. OSError: there is no such folder, or a link in its place.
+        TooLarge: the content exceeds a limit of this module.
+        OSError: the folder is missing or a link.
     """
     files: dict[str, int] = {}
     leaving: list[str] = []
@@ -66,7 +69,7 @@ def scan(directory: Path) -> Tree:
 
 
 def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below an open folder that is not a folder itself."""
+    """Yield everything below an open folder except folders."""
     if depth > MAX_DEPTH:
         raise TooLarge(f"> {MAX_DEPTH} levels")
     with os.scandir(folder) as entries:
@@ -80,20 +83,20 @@ def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os
 
 
 def content_of(tree: Tree, path: str, limit: int) -> bytes:
-    """The content of one file of the tree, by a way that holds no link.
+    """Read one file of the tree without following links.
 
     Raises:
-        OSError: it is gone, was swapped for something else, or is larger than ``limit`` bytes.
+        OSError: the file is gone, was replaced or is larger than ``limit`` bytes.
     """
     with opened(tree.directory) as folder:
         return read_below(path, folder, limit)
 
 
 def copy_files(tree: Tree, target: Path) -> None:
-    """Copy the tree's regular files into a folder, which is made when it is missing.
+    """Copy the tree's regular files into a folder, which is created if missing.
 
     Raises:
-        OSError: a file cannot be read, or the copy cannot be written.
+        OSError: a file cannot be read or written.
     """
     target.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
@@ -104,10 +107,10 @@ def copy_files(tree: Tree, target: Path) -> None:
 
 @contextlib.contextmanager
 def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
-    """Yield a fresh folder that holds a copy of the tree's regular files by this name, and nothing else.
+    """Yield a temporary folder with a copy of the tree's regular files in its subfolder ``name``.
 
-    It goes afterwards, with all changes; ``parent`` is as for ``scratch_folder``. Raises ``OSError``: a file cannot be
-    read, or the copy cannot be written.
+    Raises:
+        OSError: a file cannot be read or written.
     """
     with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)

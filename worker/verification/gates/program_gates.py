@@ -1,4 +1,4 @@
-"""The gates that run a program over a copy of the output: the phase's own command, and its tests."""
+"""Gates that run a program on a copy of the output: the phase's own command, and its tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.verification.gates.gate_program import ProgramLimits, Ran, run_progr
 from worker.verification.gates.output_tree import MAX_BYTES, content_of, copied
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
-#: Files that may hold pytest's settings, and what shows that they do.
+#: Files that may hold pytest's settings, and the text that marks such settings.
 _PYTEST_SETTINGS = {
     "pytest.ini": b"",
     ".pytest.ini": b"",
@@ -23,17 +23,17 @@ _PYTEST_SETTINGS = {
     "tox.ini": b"[pytest]",
     "setup.cfg": b"[tool:pytest]",
 }
-#: pytest's exit code for "no tests were collected".
+#: pytest's exit code if it collected no tests.
 _NO_TESTS = 5
 
-#: ``file.py:12`` as compilers, linters and pytest write places.
+#: Places such as ``file.py:12`` in the output of compilers, linters and pytest.
 _PLACE = re.compile(r"(?:^|[\s(\"'])((?:[\w.@+-]+/)*[\w.@+-]+\.\w{1,8}):(\d{1,7})\b")
-#: What says best what went wrong, in pytest's and most other tools' output.
+#: Lines that explain a failure in the output of pytest and most other tools.
 _TELLING = re.compile(r"^(?:E   |FAILED |ERROR |.*\b(?:[Ee]rror|FAIL(?:ED)?)\b)")
 
 
 def command(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Run the command that the phase names; exit code 0 passes."""
+    """Run the command of the phase; exit code 0 passes."""
     argv = _argv(options)
     name = str(options.get("name") or argv[-1 if options.get("shell") else 0])
     ran = _run_on_copy("command", argv, options, site)
@@ -43,7 +43,7 @@ def command(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]
 
 
 def tests_pass(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Run the tests, pytest unless the phase names a command; exit code 0 passes, no test at all does not."""
+    """Run the tests with pytest or the phase's own command; exit code 0 passes, and pytest must find a test."""
     own = options.get("command") is not None
     ran = _run_on_copy("tests_pass", _argv(options) if own else _pytest(site), options, site)
     yield from _not_run(ran, "pytest" if not own else "tests_pass", site)
@@ -58,7 +58,7 @@ def tests_pass(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIss
 
 
 def _pytest(site: Site) -> list[str]:
-    """Pytest as if the output were all there is: it would look for settings and conftest.py in the folders above."""
+    """Build a pytest command that ignores settings and conftest.py outside the output."""
     own = next((name for name, sign in _PYTEST_SETTINGS.items() if _holds(site, name, sign)), "/dev/null")
     return [*PYTEST, "-c", own, "--rootdir", ".", "--confcutdir", "."]
 
@@ -109,7 +109,7 @@ def _failure(code: str, ran: Ran, site: Site, **values: object) -> ValidationIss
 
 
 def _place(ran: Ran, site: Site) -> tuple[str, int]:
-    """The first place in the output that is a file of the phase."""
+    """Return the first file and line of the phase that the output mentions."""
     for text in ran.lines:
         for file, line in _PLACE.findall(text):
             known = file.removeprefix("./")

@@ -1,8 +1,7 @@
-"""Scratch folders: where the verifier and gates' programs work on copies of an output.
+"""Create temporary folders for copies of an output.
 
-Each is locked by the process that made it, and the kernel releases the lock when that process dies, however it
-dies. So anybody who comes next on this machine, a worker that starts or another verification, sweeps what nobody
-holds.
+The creating process locks its folder, and the kernel releases the lock when the process dies. The next worker or
+verification on the machine removes folders that nobody locks.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ PREFIX = "helix-verify-"
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A fresh folder of this process, by default in the system's temporary directory; it goes afterwards."""
+    """Yield a new temporary folder, which is removed afterwards; default parent: the system's temporary folder."""
     place = parent or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     sweep(place)
     with contextlib.ExitStack() as held:
         fresh = _locked(place, held)
-        while not fresh.exists():  # swept before we could lock it
+        while not fresh.exists():  # another process removed the folder before it was locked
             fresh = _locked(place, held)
         try:
             yield fresh
@@ -49,7 +48,7 @@ def _locked(place: Path, held: contextlib.ExitStack) -> Path:
 
 
 def sweep(place: Path | None = None) -> int:
-    """Remove the scratch folders of processes that have died; returns how many. Those of other users are let alone."""
+    """Remove scratch folders of dead processes of the same user, and return how many were removed."""
     swept = 0
     for path in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError), opened(path) as folder:

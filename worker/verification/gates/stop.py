@@ -1,4 +1,4 @@
-"""Being asked to stop, as gates and verifier see it; and blocking work that stops when its coroutine is cancelled."""
+"""Stop gates and the verifier, also when their coroutine is cancelled."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class StopRequest:
-    """A stop request outside a turn: it comes when ``reason`` is set, and there is no lease that could end."""
+    """A stop request without a lease; set ``reason`` to stop the work."""
 
     reason: str = ""
     lease_ends: float = math.inf
 
 
 class CheckStopped(Exception):
-    """The check was asked to stop, so there is nothing to report; the message is the reason. No process is left."""
+    """Raised when a check was stopped; the message is the reason. No process of the check is left."""
 
 
 @dataclass(slots=True)
 class _Either:
-    """Stops for the outer request, or for our own."""
-
     outer: Stop
     own: str = ""
 
@@ -47,9 +45,10 @@ class _Either:
 
 
 async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
-    """Do blocking work in a thread; when this is cancelled, ask the work to stop and wait until it has.
+    """Run blocking work in a thread. On cancellation, ask the work to stop and wait until it ends.
 
-    The work looks at the stop request it gets, which looks at ``stop`` too.
+    Args:
+        work: gets a stop request that is set on cancellation or when ``stop`` is set.
     """
     either = _Either(stop or StopRequest())
     running = asyncio.ensure_future(asyncio.to_thread(work, either))

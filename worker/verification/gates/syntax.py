@@ -1,4 +1,4 @@
-"""The gate syntax: Python, YAML and JSON files parse, and relative Markdown links lead somewhere. Always second."""
+"""Gate syntax: Python, YAML and JSON files parse, and relative Markdown links have targets. Always the second gate."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from worker.verification.gates.gate_program import ProgramLimits, run_program
 INSPECTION = Path(__file__).with_name("inspection.py")
 #: Largest file that is parsed, in bytes.
 MAX_FILE = 2 * 2**20
-#: For all files together ten minutes; one file that needs longer than 30 s is blamed.
+#: Ten minutes for all files; a single file that takes more than 30 s is reported.
 LIMITS = ProgramLimits(seconds=600.0, silence=30.0, memory_mb=2048)
 
-#: Folders that hold what tools made, besides all that begin with a dot.
+#: Folders with generated files, besides all whose name starts with a dot.
 _MADE = frozenset({"node_modules", "__pycache__"})
 _KNOWN = frozenset({".py", ".pyi", ".json", ".yaml", ".yml", ".md", ".markdown"})
-#: More findings than this are left out; they would not help.
+#: Most findings reported.
 _MAX_FINDINGS = 200
 _MAX_LINES = 50_000
 
 
 def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Parse every file whose ending is known, in its own process; ``ignore`` names patterns to leave out."""
+    """Parse each file with a known extension, in another process; the option ``ignore`` lists patterns to skip."""
     ignore = tuple(options.get("ignore", ()))
     waiting = []
     for path, size in site.tree.files.items():
@@ -66,7 +66,7 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
             return
         if not last:
             raise OSError(f"the files could not be parsed: {ran.error or ran.problem or ran.last_line}")
-        # Whatever file it was at took the parser down; the others are still to be looked at.
+        # This file crashed the parser; continue with the next file.
         yield issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
         waiting = waiting[waiting.index(last) + 1 :]
 
