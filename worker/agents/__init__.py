@@ -1,7 +1,7 @@
-"""Runners by name, as ``HELIX_MODELS`` gives them (``runner`` or ``runner:option``), and which models work here.
+"""Find the runners named in ``HELIX_MODELS`` (``runner`` or ``runner:option``).
 
-The kernel's, and those of plug-ins, from entry points of the group ``helix_turns.runners``. A name with a dot is that
-of a module, and the option that of a function in it: a Python agent.
+Runners are built in or come from entry points of the group ``helix_turns.runners``. A name with a dot is a Python
+module, whose option names a function: a Python agent.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 
 
 def build_runner(spec: str) -> tuple[Runner, str]:
-    """The runner a model names, and its option: ``scripted:path.yaml`` gives the scripted runner and the path.
+    """Return the runner of a model and its option; ``scripted:path.yaml`` gives the scripted runner and the path.
 
-    Each name has one runner object per process, shared by all threads. No entry point replaces a built-in one.
+    All threads share one runner per name. Entry points cannot replace built-in runners.
 
     Raises:
-        SettingsError: there is no runner of this name, or its entry point cannot be loaded.
+        SettingsError: the runner is unknown or cannot be loaded.
     """
     name, _, option = spec.partition(":")
     return _shared(name), option
 
 
 def runner_names() -> tuple[str, ...]:
-    """The names of all runners, ours and those of installed packages."""
+    """Return the names of all built-in and installed runners."""
     return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNER)}))
 
 

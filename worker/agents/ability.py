@@ -1,4 +1,4 @@
-"""The models a worker process can run, and why not the others: it leaves their turns to other workers."""
+"""Find out which models a worker can run; it leaves turns of other models to other workers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from worker.runners.scripted import script
 
 log = structlog.get_logger()
 
-#: How often models are looked at, in seconds.
+#: Seconds between checks of the models.
 _LOOK_SECONDS = 15.0
 
 
 class Ability:
-    """The models of a worker's settings, each with why its agents cannot be run here, or nothing. For any thread.
-
-    Without settings it knows of no model, and so of none that cannot be run.
+    """The models that this worker can and cannot run. Thread-safe; without settings, no models.
 
     Attributes:
-        labels: those of ``models`` with a line end around each, as claim.lua looks for them; empty: all.
+        labels: labels of ``models``, each between line ends, for claim.lua; empty: all models.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -42,16 +40,16 @@ class Ability:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models whose agents it can run."""
+        """Return the models that this worker can run."""
         return tuple(model for model, why in self._whys.items() if not why)
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """The others, each with why."""
+        """Return the reasons why other models cannot run, by model."""
         return {model: why for model, why in self._whys.items() if why}
 
     def look(self) -> Mapping[str, str]:
-        """Look at every model now; returns ``cannot``. Reads files: blocks for milliseconds."""
+        """Check every model now and return the reasons of unavailable models. Reads files: blocks for milliseconds."""
         if self._settings is None:
             return {}
         with self._lock:
@@ -66,7 +64,7 @@ class Ability:
         return self.cannot
 
     def watch(self) -> tuple[str, ...]:
-        """Look if it is time to: called with each heartbeat of the worker. Returns ``models``."""
+        """Check the models if the last check is old, and return the available models. Called with each heartbeat."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.look()
         return self.models
@@ -86,35 +84,47 @@ def _obstacle(settings: Settings, model: str) -> str:
 
 
 def lacking(settings: Settings, model: str) -> str:
-    """Return which program of an agent is not on this machine; empty where none lacks. Claude's CLI has checks apart.
+    """Return the agent's program that is missing on this machine; empty if none is. Claude's CLI is checked elsewhere.
 
     Raises:
-        SettingsError: there is no such runner.
+        SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
     return runner.missing(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def broken(settings: Settings, model: str) -> str:
-    """Return why an agent that is there cannot be run, by trying; empty where it can. Raises as ``lacking``."""
+    """Start the agent's program and return why it fails; empty if it works.
+
+    Raises:
+        SettingsError: the runner is unknown.
+    """
     runner, option = build_runner(settings.models[model])
     return runner.tried(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def certified_program(settings: Settings, model: str) -> tuple[str, str]:
-    """The path of an agent's program and its certified version; empty where there is none. Raises as ``lacking``."""
+    """Return the path of the agent's program and its certified version; empty if there is none.
+
+    Raises:
+        SettingsError: the runner is unknown.
+    """
     runner, option = build_runner(settings.models[model])
     return runner.certified(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
 
 
 def listed_name(settings: Settings, model: str) -> str:
-    """The name under which a model's service lists it, empty where it asks none. Raises as ``lacking``."""
+    """Return the name under which the model's service lists the model; empty if no service is asked.
+
+    Raises:
+        SettingsError: the runner is unknown.
+    """
     runner, option = build_runner(settings.models[model])
     return runner.listed_name(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def never_works(settings: Settings, model: str) -> str:
-    """Return why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
+    """Return why no turn of this model can pass with these settings and files; empty if turns may pass."""
     runner, _, option = settings.models[model].partition(":")
     try:
         built, rest = build_runner(settings.models[model])

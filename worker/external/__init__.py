@@ -1,6 +1,6 @@
-"""All that rules ask of the machine: programs in the box, and configured models (``enforcement.validators.services``).
+"""Let validation rules run programs in the sandbox and ask models.
 
-Your own process calls ``provide()`` once; workers, ``turns validate`` and ``turns replay-policy`` do it by themselves.
+Embedding programs call ``provide()`` once; workers, ``turns validate`` and ``turns replay-policy`` do so themselves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 class Machine:
-    """Used by many threads at once; ``settings`` stand in place of the environment's."""
+    """Run the programs and models of rules on this machine. Thread-safe."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._given = settings
@@ -50,10 +50,10 @@ class Machine:
         return self._given or load()
 
     def run(self, program: JudgingProgram) -> ProgramEnd:
-        """As ``Services.run``: in the box; with ``HELIX_BOX=off``, which says that the container is the box, without.
+        """Run a rule's program in the sandbox, or without one if ``HELIX_BOX=off``.
 
         Raises:
-            CannotRun: there is no box, it did not start, or it went over a limit.
+            CannotRun: there is no sandbox, or the program failed to start or exceeded a limit.
         """
         fence = Fence.of(self._settings)
         if self._settings.box != "off" and (problem := fence.obstacle or fence.shared):
@@ -81,10 +81,10 @@ class Machine:
         return ProgramEnd(ran.code, ran.lines)
 
     def ask(self, question: Question) -> ModelReply:
-        """As ``Services.ask``: one run of the model's runner, which may read and nothing else.
+        """Ask a model once, read-only.
 
         Raises:
-            CannotRun: the model is not configured, or did not finish in time.
+            CannotRun: the model is not configured or did not finish in time.
         """
         settings = self._settings
         if question.model not in settings.models:
@@ -122,7 +122,7 @@ class Machine:
 
 
 def provide(settings: Settings | None = None) -> None:
-    """Have the rules of this process run programs and ask models on this machine."""
+    """Let the rules of this process run programs and ask models on this machine."""
     services.provide(Machine(settings))
 
 
@@ -138,7 +138,7 @@ def _reply(ran: RunResult) -> ModelReply:
 
 
 def _lay(folder: Path, path: str, text: str) -> None:
-    """Write a text below a folder; a name that leads out of it, or that no file can have, is left out."""
+    """Write a text below a folder; skip paths that lead outside or are invalid."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         return
@@ -146,5 +146,5 @@ def _lay(folder: Path, path: str, text: str) -> None:
         target = folder.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8", errors="replace", newline="")
-    except OSError as error:  # a name that is too long, a file where a folder is needed
+    except OSError as error:  # the name is too long, or a file is where a folder is needed
         log.warning("rule.file_left_out", path=path[:200], reason=str(error)[:200])

@@ -1,1 +1,1 @@
-"""The folders of sessions, who holds them, and what its agents write there (ADR-034)."""
+"""Manage the folders of sessions: locks, files of agents, snapshots (ADR-034)."""

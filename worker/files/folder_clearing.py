@@ -1,6 +1,6 @@
-"""Clearing up sessions' folders: which are old enough, and removing them so that a kill half-way leaves only less.
+"""Find and remove old session folders; a crash midway leaves only fewer files.
 
-Whether a session is at work only the store knows; it is asked again after a folder was put aside and before it goes.
+Only the store knows if a session is active, so the store is asked again between renaming and deleting a folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from api_client.contract.session_paths import session_directory
 from worker.files import recording
 from worker.files.session import read_status
 
-#: A folder that was put aside to be removed. No session's folder begins with a dot.
+#: Prefix of folders that were renamed for deletion. No session's folder starts with a dot.
 GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A folder that is old enough to go. ``what`` is session, attempt or gone (what a killed clearing left)."""
+    """A folder that may be deleted. ``what`` is session, attempt, or gone for the rest of an interrupted deletion."""
 
     what: str
     path: Path
@@ -34,9 +34,9 @@ class Old:
 def old_folders(
     sessions_dir: Path, *, now: float, session_seconds: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[Old]:
-    """Folders not written to for this long: whole sessions and deliveries (0: never). None of a live session.
+    """Find the sessions and deliveries whose folders were not written to for the given times; 0 means never.
 
-    A folder of an unknown session is left alone.
+    Skips live sessions and folders whose session is unknown.
     """
     for path in folders_in(sessions_dir.resolve()):
         if path.name.startswith(GONE):
@@ -54,10 +54,10 @@ def old_folders(
 
 
 def remove(old: Old, live: Callable[[str], bool]) -> bool:
-    """Remove a folder; False when its session came back to work meanwhile. Nothing outside it is touched.
+    """Delete an old folder. Return False if its session became active again.
 
     Raises:
-        OSError: it cannot be removed; what is left is found again by the next clearing.
+        OSError: the folder cannot be deleted; the next clean-up finds the rest.
     """
     if old.what == "gone":
         shutil.rmtree(old.path)
@@ -65,7 +65,7 @@ def remove(old: Old, live: Callable[[str], bool]) -> bool:
     recording.forget(old.path)
     aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
     old.path.rename(aside)
-    # Unless the session has already begun a new one: then what was put aside was old enough to go.
+    # If the session has created a new folder meanwhile, the renamed folder can be deleted.
     if live(old.session_id) and not old.path.exists():
         aside.rename(old.path)
         return False
@@ -74,14 +74,14 @@ def remove(old: Old, live: Callable[[str], bool]) -> bool:
 
 
 def session_id_of(path: Path) -> str | None:
-    """The session whose folder this is, by its status.json; None when it does not say."""
+    """Return the session of a folder from its status.json, or None if the file names none."""
     session_id = read_status(path).get("session_id", path.name)
     right = isinstance(session_id, str) and session_directory(path.parent, session_id) == path
     return session_id if right else None
 
 
 def last_written(path: Path) -> float:
-    """When a folder, or what lies directly in it, was last written to, in seconds since the epoch."""
+    """Return the last write to a folder or to its direct entries, in seconds since the epoch."""
     times = [path.stat(follow_symlinks=False).st_mtime]
     with os.scandir(path) as entries:
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
@@ -89,7 +89,7 @@ def last_written(path: Path) -> float:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of the files below a folder; links are not followed."""
+    """Return the total size of the files below a folder in bytes, without following links."""
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:
@@ -102,7 +102,7 @@ def size_of(path: Path) -> int:
 
 
 def folders_in(parent: Path) -> list[Path]:
-    """The folders in a folder; links are not followed."""
+    """Return the subfolders of a folder, without links."""
     if parent.is_symlink() or not parent.is_dir():
         return []
     return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())

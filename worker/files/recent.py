@@ -1,4 +1,4 @@
-"""The memory of a process for its last folders. Used by many threads at once."""
+"""Cache the most recent entries of a process. Thread-safe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A mapping of at most ``most`` keys: the one that was put longest ago goes first."""
+    """A mapping that keeps at most ``most`` keys and drops the oldest."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,11 +19,11 @@ class Recent(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return what was put last for a key; None when nothing was, or it has gone."""
+        """Return the value of a key, or None."""
         return self._kept.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Remember."""
+        """Store a value and make its key the newest."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = value

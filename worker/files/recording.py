@@ -1,12 +1,11 @@
-"""The recording of a run: all that its agent said on standard output, in a file beside its delivery's folder.
+"""Record an agent's standard output in a file beside its delivery's folder.
 
-``<folder>.output`` is what it said; ``<folder>.finished`` comes beside it when it has ended by itself with exit code 0:
-what was in the pipe then, and a last line about its end. Who takes the turn over from a worker that died finds a
-finished run there, and need not pay for it again. The kernel moves each piece from the pipe into the file before the
-worker reads it there: so a worker that is killed at any moment loses none. The guard copies what is still in the pipe
-before it reports the end to anybody: so both may be killed. An agent that is kept for several messages has a recording
-for each of them; its ``.finished`` comes however its process ends, and only the output says whether the message had
-ended. Only the standard library: the guard imports this.
+``<folder>.output`` holds the output. ``<folder>.finished`` appears when the run exits with code 0; it holds the output
+that was still in the pipe, and a last line with facts about the end. A worker that takes over the turn can adopt a
+finished run instead of paying for a new one. The kernel splices each piece from the pipe into the file before the
+worker reads the piece, and the guard copies the rest of the pipe before it reports the end, so killing worker or guard
+loses nothing. A warm agent has one recording per message; only the output tells whether the message was complete. The
+guard imports this module, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Longest output that is recorded, in bytes: a run that says more is run again when its worker dies.
+#: Most bytes recorded; a longer run is repeated if its worker dies.
 MOST_BYTES = 64 * 2**20
 _PIECE = 65_536
 _OUTPUT, _FINISHED = ".output", ".finished"
-#: Beside them: the model calls of the run, as its door saw them.
+#: File with the model calls that the model proxy saw.
 CALLS = ".calls"
-#: All that may lie beside a delivery's folder.
+#: Suffixes of all files beside a delivery's folder.
 ENDINGS = (_OUTPUT, _FINISHED, CALLS)
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Where in its facts a finished recording says how much of ``.output`` belongs to it, in bytes.
+#: Key for the length of ``.output`` that belongs to a finished recording, in bytes.
 _AT = "at"
 _SPLICE_F_NONBLOCK = 2
 
 
 class RunRecording:
-    """A recording on the worker's side, while it is made. Closing it frees the descriptor."""
+    """The worker's side of a recording in progress."""
 
     def __init__(self, folder: Path, head: bytes = b"") -> None:
         """``head`` comes before what the agent says. Raises ``OSError``: it cannot be made."""
@@ -54,10 +53,10 @@ class RunRecording:
             raise
 
     def piece(self, pipe: int) -> bytes | None:
-        """The next piece of what the agent said, recorded; empty at its end, None when it cannot be recorded.
+        """Record and return the next piece of output: empty at the end, None if recording failed.
 
         Raises:
-            BlockingIOError: the pipe holds nothing now.
+            BlockingIOError: the pipe is empty for now.
         """
         if self._at > MOST_BYTES:
             return None
@@ -66,40 +65,40 @@ class RunRecording:
             piece = os.pread(self.fd, size, self._at)
         except BlockingIOError:
             raise
-        except OSError:  # a full disk, or a file system without splice
+        except OSError:  # the disk is full, or the file system lacks splice
             return None
         self._at += size
         return piece
 
     def give_up(self) -> None:
-        """Record nothing more: remove the file, so that nobody takes it for the whole."""
+        """Delete the incomplete recording."""
         with contextlib.suppress(OSError):
             os.unlink(self.path + _OUTPUT)  # noqa: PTH108
         self.close()
 
     def close(self) -> None:
-        """Free the descriptor; the file stays."""
+        """Close the file and keep it."""
         os.close(self.fd)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardRecording:
-    """The same recording on the guard's side: the file, and the pipe that the agent writes into."""
+    """The guard's side of a recording: the file, and the pipe of the agent's output."""
 
     path: str
     fd: int
     pipe: int
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Note how the run ended, with what its worker has not read yet; from now on it can be adopted.
+        """Write the ``.finished`` file with the facts and the unread output, so that the run can be adopted.
 
-        The worker may read on meanwhile: pipe and file stay as they are.
+        The worker can keep reading: pipe and output file do not change.
 
         Raises:
             OSError: the disk is full, or the pipe cannot be copied.
         """
         size, unread = -1, b""
-        while size != (size := os.fstat(self.fd).st_size):  # the worker moved a piece in between
+        while size != (size := os.fstat(self.fd).st_size):  # the worker read a piece meanwhile
             unread = _held_by(self.pipe)
         if not os.fstat(self.fd).st_nlink:
             raise FileNotFoundError(errno.ENOENT, "its worker has given it up")
@@ -113,7 +112,7 @@ class GuardRecording:
             os.close(file)
 
     def close(self, *, keep: bool) -> None:
-        """Free the descriptors; without ``keep`` the recording goes."""
+        """Close the descriptors; delete the recording unless ``keep``."""
         os.close(self.fd)
         os.close(self.pipe)
         if not keep:
@@ -121,14 +120,14 @@ class GuardRecording:
 
 
 def _held_by(pipe: int) -> bytes:
-    """All that is in a pipe, which keeps it. Raises ``OSError``: it cannot be copied."""
+    """Return the content of a pipe without consuming it."""
     count = ctypes.c_int()
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     if not count.value:
         return b""
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        # An agent may have enlarged its pipe, and each entry of a pipe may hold a single byte.
+        # The agent may have enlarged its pipe, and a pipe's entry may hold a single byte.
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
         size = ctypes.CDLL(None, use_errno=True).tee(pipe, writer, ctypes.c_size_t(count.value), _SPLICE_F_NONBLOCK)
         if size < 0 and (error := ctypes.get_errno()) != errno.EAGAIN:
@@ -141,14 +140,14 @@ def _held_by(pipe: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that ended, as ``finished`` says: its output, and the facts that the guard noted."""
+    """A run's output and the facts that the guard recorded at its end."""
 
     output: bytes
     facts: dict[str, Any]
 
 
 def finished(folder: Path) -> FinishedRun | None:
-    """The finished run of a delivery's folder; None without a recording that can be read."""
+    """Return the finished run of a delivery's folder, or None if there is no complete recording."""
     try:
         more, _, last = _content(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
         facts = json.loads(last)
@@ -162,7 +161,7 @@ def finished(folder: Path) -> FinishedRun | None:
 
 
 def recorded(folder: Path) -> FinishedRun | None:
-    """All that is recorded of a run, also where nobody noted its end: then without facts. None for nothing."""
+    """Return the recording of a run, without facts if its end was not recorded, or None."""
     if found := finished(folder):
         return found
     try:
@@ -172,7 +171,6 @@ def recorded(folder: Path) -> FinishedRun | None:
 
 
 def _content(path: str) -> bytes:
-    """A regular file's content. Raises ``OSError``: it cannot be read, or is a link, a folder or a FIFO."""
     with os.fdopen(os.open(path, _OLD), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is not a regular file")
@@ -180,7 +178,7 @@ def _content(path: str) -> bytes:
 
 
 def forget(folder: Path | str) -> None:
-    """Remove what is recorded of a delivery: its result is in the store, or it has none that counts."""
+    """Delete the recording of a delivery."""
     for end in (_OUTPUT, _FINISHED, CALLS):
         with contextlib.suppress(OSError):
             os.unlink(f"{folder}{end}")  # noqa: PTH108

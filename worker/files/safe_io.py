@@ -1,4 +1,4 @@
-"""Reading and writing in folders that agents write in too: nothing follows a link, and every file appears whole."""
+"""Read and write in folders that agents can change: links are not followed, files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: How a machine answers whose disk takes no writes, or that is short of something: no fault of what it works on.
+#: Error numbers of a machine that lacks resources or cannot write, whatever the file.
 SHORT_OF = frozenset(
     {*(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE), *(errno.EMFILE, errno.ENFILE, errno.ENOMEM)}
 )
-#: How a folder is opened.
+#: Flags for opening a folder.
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
 def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
-    """A folder, held open so that nobody can swap it; a link is refused.
+    """Open a folder and yield its descriptor.
 
     Raises:
-        OSError: there is no such folder, or a link in its place.
+        OSError: the folder is missing or a link.
     """
     fd = os.open(path, DIRECTORY, dir_fd=parent)
     try:
@@ -37,7 +37,11 @@ def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
 
 
 def found(name: Path | str, parent: int | None = None) -> int | None:
-    """A folder, opened, which is to be closed; None when there is none. Raises ``OSError``: a link is in its place."""
+    """Open a folder and return its descriptor, or None if the folder is missing.
+
+    Raises:
+        OSError: the path is a link.
+    """
     try:
         return os.open(name, DIRECTORY, dir_fd=parent)
     except FileNotFoundError:
@@ -46,10 +50,13 @@ def found(name: Path | str, parent: int | None = None) -> int | None:
 
 @contextlib.contextmanager
 def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
-    """A folder below ``parent``, made when it is missing; ``missing`` says that it is, and saves looking.
+    """Open a folder below ``parent``, creating it if missing, and yield its descriptor.
+
+    Args:
+        missing: True if the folder is known to be missing.
 
     Raises:
-        OSError: it cannot be made, or there is something else in its place.
+        OSError: the folder cannot be created, or the path is something else.
     """
     fd = None if missing else found(name, parent)
     if fd is None:
@@ -63,10 +70,10 @@ def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
 
 
 def read(name: str, parent: int, limit: int) -> bytes:
-    """The content of a regular file with a single name.
+    """Read a regular file that has no other hard link.
 
     Raises:
-        OSError: there is none, it is not a regular file, has another name, or is larger than ``limit`` bytes.
+        OSError: the file is missing, not regular, has another hard link, or exceeds ``limit`` bytes.
     """
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -82,7 +89,7 @@ def read(name: str, parent: int, limit: int) -> bytes:
         while piece := os.read(fd, asked):
             content += piece
             if len(content) > limit or facts.st_size <= len(content) < asked:
-                break  # asked for more than there was: it needs no further call to know that this is its end
+                break  # a short read of a complete file: its end is reached
             asked = limit + 1 - len(content)
     finally:
         os.close(fd)
@@ -92,7 +99,11 @@ def read(name: str, parent: int, limit: int) -> bytes:
 
 
 def read_below(path: str, folder: int, limit: int) -> bytes:
-    """As ``read``, of a file below an open folder, by a way that holds no link."""
+    """Read a regular file below an open folder, without following links on its path.
+
+    Raises:
+        OSError: the file is missing, not regular, has another hard link, or exceeds ``limit`` bytes.
+    """
     *folders, name = Path(path).parts
     with contextlib.ExitStack() as stack:
         for step in folders:
@@ -101,10 +112,10 @@ def read_below(path: str, folder: int, limit: int) -> bytes:
 
 
 def read_changed(path: Path, reader: Callable[[str, str], T], most: int, wrong: type[Exception]) -> T:
-    """What ``reader`` makes of a file's text and name. A file that has not changed is not read again.
+    """Parse a file with ``reader(text, name)``, and cache the result until the file changes.
 
     Raises:
-        wrong: it cannot be read, is larger than ``most`` bytes, or not UTF-8; and what ``reader`` raises.
+        wrong: the file cannot be read, exceeds ``most`` bytes or is not UTF-8.
     """
     try:
         facts = path.stat()
@@ -124,10 +135,10 @@ def _read_changed(path: Path, reader: Callable[[str, str], Any], _modified: int,
 
 
 def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
-    """Write a file that nobody looks at yet. ``durable`` waits for the disk; the folder itself is not synced.
+    """Write a new file; ``durable`` syncs the file, but not its folder, to disk.
 
     Raises:
-        OSError: it cannot be written, or there is one of this name: what was written of it is removed.
+        OSError: the file exists or cannot be written; an incomplete file is removed.
     """
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
     try:
@@ -146,12 +157,13 @@ def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> No
 
 
 def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
-    """Write a file, whole or not at all. ``durable`` waits for the disk; the folder itself is not synced.
+    """Write or replace a file atomically; ``durable`` syncs the file, but not its folder, to disk.
 
-    Until it is whole it is in the folder ``by_way_of`` (``parent`` when None), which is on the same file system.
+    Args:
+        by_way_of: folder on the same file system for the incomplete file; None: ``parent``.
 
     Raises:
-        OSError: it cannot be written; what was there before is still there.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     draft, drafts = f".{name}.{random.getrandbits(64):x}", parent if by_way_of is None else by_way_of
     write(draft, content, drafts, durable=durable)

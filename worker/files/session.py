@@ -1,4 +1,4 @@
-"""The folder of a consultant session as agents and people read it (ADR-034, docs/sessions.md)."""
+"""Write the files of a session's folder that agents and people read (ADR-034, docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ from worker.files.template import has_skills, render
 log = structlog.get_logger()
 
 STATUS, RULES = "status.json", "CLAUDE.md"
-#: Largest status.json, context file and number of context files that are read.
+#: Largest status.json, largest context file, most context files.
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 
-#: An object's members in lines, as ``indent=2`` would have them: that takes three times as long.
+#: JSON in lines, three times as fast as ``indent=2``.
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
-    """Bring a session's folder up to date for a run. The original request is the first message of the present history.
+    """Update a session's folder for a run: request, history, images, CLAUDE.md and status.json.
 
-    A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
-    changed a file since. The session's further turns find its CLAUDE.md in the same way. ``template`` is the text of
-    its template; empty: there is to be no CLAUDE.md. ``tools``: the agent can read and write files.
+    Writes nothing if this process prepared the folder for the same turn and no file changed since.
+
+    Args:
+        template: text of the template for CLAUDE.md; empty: no CLAUDE.md.
+        tools: True if the agent can read and write files.
 
     Raises:
-        OSError: it cannot be written; also when there is a link in a file's place.
-        SettingsError: the template cannot be filled in.
+        OSError: a file cannot be written, or a link is in its place.
+        SettingsError: the template cannot be rendered.
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)
@@ -62,7 +64,9 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     with made(session, "context", missing=holder.new) as folder:
         lines = ",\n  ".join(json.dumps(message, ensure_ascii=False) for message in turn.request.messages)
         holder.replace("messages.json", _bytes(f"[\n  {lines}\n]\n"), folder, durable=False)
-        laid = identity("context", session)  # before its names are read: what comes later changes it
+        laid = identity(
+            "context", session
+        )  # identify the folder before listing it, so that later additions count as changes
         there = [] if holder.new else sorted(name for name in os.listdir(folder) if name.endswith(".md"))  # noqa: PTH208
         documents = tuple(map(identity, there[:_MAX_CONTEXTS], repeat(folder)))
         rules = SessionRules(
@@ -89,10 +93,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
 
 
 def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> bytes:
-    """Write CLAUDE.md, and return its digest; without a template there is to be none. Raises as ``prepare``.
-
-    ``context`` is the folder of the documents, held open.
-    """
+    """Write CLAUDE.md, or delete it if there is no template, and return its SHA-256 digest."""
     if not rules.template:
         if not holder.new:
             holder.remove(RULES, holder.session)
@@ -114,17 +115,17 @@ def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> byte
 
 
 def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> None:
-    """Note an accepted answer: its step for observability, and which ``agent_session`` the next turn continues.
+    """Record an accepted answer in status.json: its step, and the agent session that the next turn continues.
 
-    Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
+    Idempotent. Must run before ``.done`` is written.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
     old: Mapping[str, Any] = {}
     if not holder.new:
-        # As this process wrote it for the run, unless somebody changed it since.
+        # Use the status in memory unless somebody changed the file.
         version = _versions.get(holder.path)
         known = version and identity(STATUS, holder.session) in version.files
         old = version.status if version and known else _read_status(holder.session)
@@ -142,9 +143,9 @@ def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> 
 
 
 def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
-    """The agent session of the last accepted answer, if this conversation goes on from it; else empty.
+    """Return the agent session to continue, or an empty string if the conversation does not continue the last answer.
 
-    An edited or regenerated message is not a continuation: the conversation before it is not the one that was accepted.
+    An edited or regenerated message makes it another conversation.
     """
     try:
         with opened(workdir) as session:
@@ -157,21 +158,21 @@ def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> s
 
 
 def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
-    """A digest of who said what. Step markers and blanks around a message do not count: chats do not send them back."""
+    """Return a digest of all messages and their roles, without step markers and surrounding blanks."""
     said: list[str] = []
     for message in messages:
         if message.get("role") in {"user", "assistant"}:
             content = message.get("content", "")
-            # As a page of Open WebUI draws it, which is what it sends back.
+            # Open WebUI sends back the text of its page.
             text = page_text(content, marker_spans(content)).strip()
             said.append(f'  [\n    "{message["role"]}",\n    {encode_basestring(text)}\n  ]')
-    # As json.dumps with indent=2 writes them, which takes four times as long: people read status.json.
+    # Same text as json.dumps with indent=2, but four times as fast.
     pairs = ",\n".join(said)
     return hashlib.sha256(_bytes(f"[\n{pairs}\n]\n" if pairs else "[]\n")).hexdigest()
 
 
 def read_status(workdir: Path) -> dict[str, Any]:
-    """A session's status.json, old ones too; empty when there is none or it is damaged."""
+    """Return a session's status.json, or an empty dict if the file is missing or damaged."""
     try:
         with opened(workdir) as session:
             return _read_status(session)
@@ -179,13 +180,13 @@ def read_status(workdir: Path) -> dict[str, Any]:
         return {}
 
 
-#: What this process last prepared in each session's folder: for which turn, and how the files were then.
+#: What this process last prepared in each session's folder.
 _versions = Recent[Path, Version](most=256)
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
     facts = {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow}
-    # A first message that its user has changed is withdrawn: no later one is answered with it in sight.
+    # A user who edits the first message withdraws it; later answers must not see it.
     first = extract_state_from_messages(turn.request.messages)["original_request"]
     mays = {"prompt_template": turn.request.template, "original_request": first}
     return facts | {name: value for name, value in mays.items() if value}
@@ -222,7 +223,7 @@ def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
 
 
 def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
-    """Return what the documents say, by name; those that cannot be read are left out, and logged."""
+    """Read the documents by name; skip and log unreadable documents."""
     found: dict[str, str] = {}
     for name, *_ in documents:
         try:
@@ -232,16 +233,16 @@ def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
     return found
 
 
-#: Below ``agent/``: the folders of agents that live from one message to the next.
+#: Subfolder of ``agent/`` for warm agents.
 KEPT = "warm"
 
 
 def _tidy(holder: Place, agent_session: str) -> None:
-    """Drop the transcripts that nobody can continue from any more, and what killed workers left of agents' HOMEs."""
+    """Delete transcripts that cannot be continued, and HOME folders of agents whose worker was killed."""
     with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
             if name == KEPT:
-                continue  # of an agent that lives; the session's next one clears the rest
+                continue  # belongs to a warm agent
             transcript = not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
             if not transcript or (agent_session and Path(name).stem != agent_session):
                 holder.remove(name, folder)

@@ -1,4 +1,4 @@
-"""Writing in a session's folder as its holder, and only as long as nobody held it later."""
+"""Write in a session's folder as its holder, as long as no later holder exists."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from worker.files.recent import Recent
 from worker.files.safe_io import DIRECTORY, found, opened, replace
 
 HELD = ".held"
-#: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
+#: How often clearing a folder is tried while an earlier holder still writes to it.
 _TRIES = 20
-#: Of the places that this process made, whether nothing that was removed is in them. Nobody else writes there.
+#: For each folder made by this process: True while it holds no removed files.
 _holds_drafts_only = Recent[str, bool](most=256)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A session's folder to write in, where no agent ever worked in files: the turn's token alone says who may.
+    """A session's folder that was never fenced, because no agent worked in it; the turn's token grants writing.
 
     Attributes:
-        path: the session's folder. session: the same, held open. new: it was made just now, and holds nothing.
-        drafts: the folder in which files and folders lie until they are whole, held open.
+        session: descriptor of the folder.
+        new: True if the folder was just created and is empty.
+        drafts: descriptor of the folder for incomplete files and folders.
     """
 
     path: Path
@@ -37,21 +38,21 @@ class Place:
     drafts: int
 
     def replace(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
-        """Write a file in ``folder``, whole or not at all; see ``safe_io.replace``.
+        """Write or replace a file in ``folder`` atomically.
 
         Raises:
-            OSError: it cannot be written; for a ``FencedPlace`` FileNotFoundError also when there was a later holder.
+            OSError: the file cannot be written. FileNotFoundError: a later holder fenced this folder off.
         """
         replace(name, content, folder, durable=durable, by_way_of=self.drafts)
 
     @contextlib.contextmanager
     def folder(self, name: str) -> Iterator[int]:
-        """A folder to fill, held open, that becomes the session's folder ``name`` when the block ends.
+        """Yield the descriptor of a new folder, which becomes the session's folder ``name`` when the block ends.
 
-        Nothing may be written in this place after it.
+        Nothing else may be written afterwards.
 
         Raises:
-            OSError: as ``replace``; ENOTEMPTY when there is one that is not empty. What was written is removed.
+            OSError: the folder cannot be written; ENOTEMPTY: ``name`` exists and is not empty.
         """
         draft = f".{name}.{random.getrandbits(64):x}"
         os.mkdir(draft, dir_fd=self.drafts)
@@ -64,24 +65,28 @@ class Place:
             raise
 
     def remove(self, name: str, folder: int) -> None:
-        """Remove a file from ``folder``; what is not there is left alone. Raises ``OSError``: it cannot be removed."""
+        """Remove a file from ``folder`` if it exists.
+
+        Raises:
+            OSError: the file cannot be removed.
+        """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
 
 
 @dataclass(frozen=True, slots=True)
 class FencedPlace(Place):
-    """One holder's right to write in a session's folder; ``drafts`` is its own folder in ``.held/``."""
+    """A holder's right to write in a session's folder; ``drafts`` is the holder's own folder in ``.held/``."""
 
     _all: int
     _name: str
     _taken: bool
 
     def take(self) -> None:
-        """End every earlier holder's right. To be called when the store has confirmed that we are the holder.
+        """Revoke the rights of all earlier holders. Call this after the store has confirmed the new holder.
 
         Raises:
-            OSError: another holder's folder cannot be removed.
+            OSError: the folder of another holder cannot be removed.
         """
         if self._taken:
             return
@@ -91,7 +96,10 @@ class FencedPlace(Place):
 
     @contextlib.contextmanager
     def folder(self, name: str) -> Iterator[int]:
-        """As in any place. The holder's own folder becomes it where nothing else can be in it: it need not go then."""
+        """Yield the descriptor of a new folder, which becomes the session's folder ``name`` when the block ends.
+
+        Reuses the holder's own folder if nothing else is in it.
+        """
         if not _holds_drafts_only.get(self._name):
             with super(FencedPlace, self).folder(name) as folder:
                 yield folder
@@ -100,12 +108,12 @@ class FencedPlace(Place):
         os.rename(self._name, name, src_dir_fd=self._all, dst_dir_fd=self.session)
 
     def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
-        """Put our folder in place of the session's folder ``name``; what was in that goes.
+        """Replace the session's folder ``name`` by a folder that ``fill`` writes.
 
-        A crash may leave none of the two; who publishes again repairs that.
+        A crash may leave neither the old nor the new folder; publishing again repairs this.
 
         Raises:
-            OSError: as ``fill``, or it cannot be moved; FileNotFoundError also when there was a later holder.
+            OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
         """
         fresh = f"folder.{os.urandom(4).hex()}"
         fill(self.path / HELD / self._name / fresh)
@@ -113,10 +121,10 @@ class FencedPlace(Place):
         os.rename(fresh, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
 
     def remove(self, name: str, folder: int) -> None:
-        """Take a file or folder out of ``folder``; what is not there is left alone, and so is all after a later holder.
+        """Remove a file or folder from ``folder`` if it exists; do nothing after a later holder.
 
         Raises:
-            OSError: it cannot be moved.
+            OSError: the entry cannot be moved.
         """
         _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
@@ -125,13 +133,14 @@ class FencedPlace(Place):
 
 @contextlib.contextmanager
 def place(session: Path, token: str = "") -> Iterator[Place | None]:
-    """A place in a session's folder, which is made when it is missing, for the last that is written there in a turn.
+    """Open a session's folder for the last writes of a turn, creating the folder if missing.
 
-    Where the session never had a holder, the turn's token alone says who may write. Where it had, this is the place
-    that ``fenced_writes`` kept for the token; None when that is gone, or never was.
+    Yields an unfenced folder if the session never had a holder, else the folder kept by ``fenced_writes`` for the
+    token, or
+    None if that folder is gone.
 
     Raises:
-        OSError: as ``fenced_writes``.
+        OSError: the folder cannot be created, or an agent put a link in its place.
     """
     with _opened(session) as (root, new):
         held = None if new else found(HELD, root)
@@ -151,13 +160,16 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
 
 @contextlib.contextmanager
 def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedPlace]:
-    """A holder's place in a session's folder, which is made when it is missing.
+    """Open a session's folder as a new holder, creating the folder if missing.
 
-    This writes nothing and ends no other holder's right: that begins with ``take``, after the store was asked. By the
-    claim's ``token`` a place is found again that was kept (``stays``, unless the block ends with an error), when nobody
-    took the session since.
+    Nothing is written and no other holder is revoked until ``take``. A folder kept for the same token is found again.
 
-    Raises ``OSError``: it cannot be made; also when an agent put a link in its place.
+    Args:
+        token: token of the lease.
+        stays: keep the holder's folder after the block, unless the block fails.
+
+    Raises:
+        OSError: the folder cannot be created, or an agent put a link in its place.
     """
     with _opened(session) as (root, new):
         held, first = _held_in(root, new)
@@ -167,7 +179,7 @@ def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Ite
             if own is None:
                 try:
                     os.mkdir(name, dir_fd=held)
-                except FileExistsError:  # an agent put something there
+                except FileExistsError:  # an agent created this entry
                     name = _name_of("")
                     os.mkdir(name, dir_fd=held)
                 own = os.open(name, DIRECTORY, dir_fd=held)
@@ -179,12 +191,12 @@ def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Ite
 
 
 def _name_of(token: str) -> str:
-    """The name of the place for a token, which does not show it: agents may see the folder. A new one without token."""
+    """Return the name of a holder's folder: a digest of the token, since agents may see it, or a random name."""
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 
 def _kept(token: str, held: int) -> int | None:
-    """The place that was kept for a token, opened; None when it is gone, or an agent put something else there."""
+    """Open the folder kept for a token; return None if it is gone or not a folder."""
     try:
         return os.open(_name_of(token), DIRECTORY, dir_fd=held) if token else None
     except OSError:
@@ -192,7 +204,7 @@ def _kept(token: str, held: int) -> int | None:
 
 
 def _held_in(root: int, new: bool) -> tuple[int, bool]:
-    """The folder of the holders' places, opened, and whether we made it: then nobody held before."""
+    """Open the folder of the holders. The second value is True if the folder was created."""
     if not new and (held := found(HELD, root)) is not None:
         return held, False
     first = True
@@ -205,7 +217,7 @@ def _held_in(root: int, new: bool) -> tuple[int, bool]:
 
 @contextlib.contextmanager
 def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
-    """Close a place in the end, and remove it unless it ``stays``."""
+    """Close a holder's folder at the end of the block, and remove it unless ``stays``."""
     try:
         yield
     except BaseException:
@@ -215,8 +227,8 @@ def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
         os.close(own)
         if not stays:
             try:
-                os.rmdir(name, dir_fd=held)  # empty, as a rule: cheaper than looking what is in it
-            except FileNotFoundError:  # a later holder cleared it away, or it has become the session's output
+                os.rmdir(name, dir_fd=held)  # usually empty, and cheaper than a look inside
+            except FileNotFoundError:  # a later holder removed the folder, or the folder became the session's output
                 pass
             except OSError:
                 shutil.rmtree(name, ignore_errors=True, dir_fd=held)
@@ -224,7 +236,7 @@ def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(session: Path) -> Iterator[tuple[int, bool]]:
-    """A session's folder, opened, and whether it was made just now."""
+    """Open a session's folder, creating it if missing. The second value is True if the folder was created."""
     root, new = found(session), False
     if root is None:
         new = _make(session)
@@ -236,7 +248,7 @@ def _opened(session: Path) -> Iterator[tuple[int, bool]]:
 
 
 def _make(session: Path) -> bool:
-    """Make a session's folder; whether it was missing."""
+    """Create a session's folder; return True if it was missing."""
     try:
         try:
             os.mkdir(session)  # noqa: PTH102 - one call, and no second one to see what is there
@@ -256,7 +268,7 @@ def _clear(name: str, held: int) -> None:
             else:
                 os.unlink(name, dir_fd=held)
         except OSError:
-            # Gone, or its holder is just awake and puts something in or takes something out.
+            # The entry is gone, or its holder is changing it right now.
             if name not in os.listdir(held):
                 return
             if not tries_left:

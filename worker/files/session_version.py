@@ -1,4 +1,4 @@
-"""The last preparation of a session's folder by a worker process: the same version is prepared once."""
+"""Remember how a process last prepared a session's folder, to skip unchanged preparations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from api_client.contract.turn import Turn
 from worker.files.safe_io import read
 from worker.files.template import has_skills
 
-#: Path, inode, size, times of modification and of change; zeros where there is no such file or folder.
+#: Path, inode, size, and times of modification and change; zeros for a missing entry.
 Identity = tuple[str, int, int, int, int]
 
 
 def identity(path: str, folder: int) -> Identity:
-    """A file's or folder's identity. The time of its last change of any kind cannot be set by who writes it."""
+    """Return the identity of a file or folder. Its change time cannot be forged by a writer."""
     try:
         facts = os.stat(path, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -28,13 +28,15 @@ def identity(path: str, folder: int) -> Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRules:
-    """All that decides what CLAUDE.md says. While it is the same, the session's version is, and nothing is rendered.
+    """Everything that determines the text of CLAUDE.md.
 
     Attributes:
-        template: the template's text; empty: there is to be no CLAUDE.md. tools: the agent has tools.
-        root: the project the agent works in. skills: it has skills.
+        template: text of the template; empty: no CLAUDE.md.
+        tools: True if the agent has tools.
+        root: the project of the agent.
+        skills: True if the project has skills.
         session_id, created_at, original_request: as in the session's status.json.
-        documents: those of ``context/``, by name in it, as they were before they were read.
+        documents: identities of the files in ``context/``.
     """
 
     template: str
@@ -49,12 +51,13 @@ class SessionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """The result of a preparation.
+    """The result of preparing a session's folder for a turn.
 
     Attributes:
-        turn_id: the turn. status: its status.json.
-        rules: what CLAUDE.md says. digest: the SHA-256 of its content; empty for none.
-        file: its identity. files: those of everything else that was written or read, by path in the session's folder.
+        status: content of status.json.
+        digest: SHA-256 of CLAUDE.md; empty without the file.
+        file: identity of CLAUDE.md.
+        files: identities of all other files read or written, relative to the session's folder.
     """
 
     turn_id: str
@@ -65,22 +68,22 @@ class Version:
     files: tuple[Identity, ...]
 
     def serves(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
-        """Return whether it was prepared for this turn, and with these instructions: another model may have its own."""
+        """Return True if the folder was prepared for this turn with the same instructions."""
         rules = self.rules
         same = (rules.template, rules.tools, rules.root) == (template, tools, root)
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
     def holds(self, session: int) -> bool:
-        """Return whether all of it still is as it was left."""
+        """Return True if no prepared file has changed."""
         return all(identity(file[0], session) == file for file in (self.file, *self.files))
 
     def says(self, rules: SessionRules, session: int) -> bool:
-        """Return whether CLAUDE.md says this already. Compares the content: another process may have written it."""
+        """Return True if CLAUDE.md already has this content, also when another process wrote it."""
         if self.rules != rules:
             return False
         try:
             return hashlib.sha256(read(self.file[0], session, self.file[2])).digest() == self.digest
         except FileNotFoundError:
             return not self.digest
-        except OSError:  # a link, a folder, a file that grew
+        except OSError:  # a link, a folder, or a file that grew
             return False

@@ -1,7 +1,7 @@
-"""A session's folder and its snapshots: which files it holds, making it what a snapshot says, and packing it.
+"""Scan a session's folder, restore it from a snapshot, and pack a new snapshot.
 
-Agents write in the folder, so nothing here follows a link, and of files only plain ones with a single name are taken.
-What belongs to this machine alone is in no snapshot: holders' places, agents that live, recordings of runs.
+Links are not followed, and only regular files with a single hard link are included. Holders' folders, warm agents and
+recordings of runs belong to this machine and are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from worker.files.session_fence import HELD, FencedPlace
 MOST_ENTRIES = 20_000
 _ATTEMPTS = "attempts"
 _HERE_ONLY = frozenset({HELD, f"agent/{KEPT}"})
-#: A file that changed so short a time ago may change again without another time of change, in seconds.
+#: A file changed less than this many seconds ago may change again without a new change time.
 _RACY_SECONDS = 0.1
 _PLAIN = 0o644
 _PIECE = 2**20
@@ -37,13 +37,13 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SessionTooLarge(HelixError):
-    """The session's folder holds more than is kept of one."""
+    """Raised when a session's folder exceeds the limits of a snapshot."""
 
     code = "session_too_large"
 
 
 class _Seen(NamedTuple):
-    """A file's identity: inode, size, times of modification and of change. Who writes cannot set the last one."""
+    """A file's identity; a writer cannot set the change time."""
 
     inode: int
     size: int
@@ -51,17 +51,20 @@ class _Seen(NamedTuple):
     changed: int
 
 
-#: Of files that this process has read: their digests, by session and path, as long as they are the same.
+#: Digests of the files that this process has read, by session and path.
 _known: Recent[Path, dict[str, tuple[_Seen, str]]] = Recent(most=256)
 
 
 def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
-    """What a session's folder, held open as ``session``, holds of a snapshot; only what changed is read.
+    """List the content of a session's folder for a snapshot; only changed files are read.
 
-    ``most_bytes`` counts all files together; 0: however many.
+    Args:
+        session: descriptor of the folder.
+        most_bytes: most bytes of all files together; 0: unlimited.
 
     Raises:
-        SessionTooLarge: it holds more. OSError: it cannot be read.
+        SessionTooLarge: the folder exceeds a limit.
+        OSError: the folder cannot be read.
     """
     before, now = _known.get(path) or {}, time.time_ns()
     seen: dict[str, tuple[_Seen, str]] = {}
@@ -95,7 +98,7 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
 
 
 def _walk(folder: int, above: str) -> Iterator[tuple[str, os.stat_result, int]]:
-    """All below a folder, folders before their content: path, facts, and its folder, held open."""
+    """Yield path, facts and open parent folder of every entry; a folder comes before its content."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
     for name in names:
@@ -125,13 +128,13 @@ def _digest(name: str, folder: int) -> str:
 
 
 def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> int:
-    """Make the holder's folder what a snapshot says. Returns how many files had to be fetched.
+    """Change the holder's folder to the content of a snapshot, and return the number of fetched files.
 
-    Deliveries that the snapshot does not have stay: a run of this machine may be finished and can be adopted.
+    Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
 
     Raises:
-        OSError: it cannot be written; FileNotFoundError also when there was a later holder.
-        FilesLost, FilesUnavailable: as ``snapshot_at``.
+        OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
+        FilesLost, FilesUnavailable: the object store lacks files or is unreachable.
     """
     here, wanted = found_in(holder.path, holder.session), manifest.found
     _remove(holder, here, wanted)
@@ -158,7 +161,7 @@ def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> 
 
 
 def _remove(holder: FencedPlace, here: FolderState, wanted: FolderState) -> None:
-    """Take away what the snapshot does not have, and what it has as something else."""
+    """Remove entries that the snapshot lacks or has as another kind."""
     known = {path.split("/")[1] for path in wanted.folders if path.startswith(f"{_ATTEMPTS}/")}
     gone: set[str] = set()
     for path in sorted(here.folders | here.files.keys() | here.links.keys()):
@@ -188,7 +191,7 @@ def _put(holder: FencedPlace, path: str, each: StoredFile, content: bytes) -> No
 
 
 def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
-    """The folder of a path, open until the stack ends, and the last part of the path."""
+    """Open the parent folder of a path until the stack ends; return it with the last part of the path."""
     *parts, name = PurePosixPath(path).parts
     folder = session
     for part in parts:
@@ -199,9 +202,14 @@ def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
 def packed(
     path: Path, session: int, name: str, base: Snapshot, *, most_bytes: int, grace: float
 ) -> tuple[Snapshot, bytes] | None:
-    """The snapshot of a session's folder, and its new object of this name; None where nothing changed since ``base``.
+    """Return a new snapshot of a session's folder and its object ``name``, or None if nothing changed since ``base``.
 
-    Retired objects are remembered for ``grace`` seconds. The rest is as for ``found_in``; raises as that.
+    Args:
+        grace: seconds for which retired objects are kept.
+
+    Raises:
+        SessionTooLarge: the folder exceeds a limit.
+        OSError: the folder cannot be read.
     """
     found = found_in(path, session, most_bytes=most_bytes)
     if found == base.manifest.found:

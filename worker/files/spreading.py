@@ -1,4 +1,4 @@
-"""Putting sessions apart on the disk: nothing that is written in one of them belongs to another one."""
+"""Spread the folders of sessions over the disk."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 from worker.files.safe_io import opened
 
 _LONG = struct.calcsize("l") << 16
-#: Reading and writing what ``lsattr`` shows and ``chattr`` changes.
+#: ioctls that ``lsattr`` and ``chattr`` use.
 _GET_FLAGS, _SET_FLAGS = 0x8000_6601 | _LONG, 0x4000_6602 | _LONG
 _TOP_OF_TREES = 0x2_0000
 
 
 def spread(folder: Path) -> None:
-    """Have ext4 put the folders in ``folder`` apart, as ``chattr +T`` does; other file systems have nothing like it.
+    """Let ext4 allocate the subfolders of a folder in different block groups, like ``chattr +T``.
 
-    Else they share a group of blocks: what is removed there is in the way of all that is made there next.
+    Otherwise sessions share a block group, and deleting files slows down creating new ones. Other file systems ignore
+    this.
     """
     flags = ctypes.c_int()
     with contextlib.suppress(OSError), opened(folder) as fd:

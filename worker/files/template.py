@@ -1,4 +1,4 @@
-"""CLAUDE.md of a consultant session from its template (ADR-034, Phase 2)."""
+"""Render a session's CLAUDE.md from its template (ADR-034, phase 2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 
-#: Longest original request that is shown in full, in characters; input/request.md has all of it.
+#: Most characters of the original request that are shown; input/request.md has the full text.
 _MAX_REQUEST = 20_000
 
 
@@ -32,14 +32,17 @@ def render(
     tools: bool = True,
     skills: bool = False,
 ) -> str:
-    """The agent's instructions about its session; ``template`` is the template's text, ``tools``: the agent has tools.
+    """Render the agent's instructions about its session.
 
-    ``skills``: the project has some (``has_skills``).
+    Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
 
-    Users' texts stand in code blocks: the Claude CLI would read ``@path`` in the open as "put that file in here".
+    Args:
+        template: text of the template.
+        tools: True if the agent has tools.
+        skills: True if the project has skills.
 
     Raises:
-        SettingsError: the template cannot be filled in.
+        SettingsError: the template cannot be rendered.
     """
     from jinja2 import TemplateError  # 2 MB, not needed where no agent has a folder
 
@@ -59,12 +62,12 @@ def render(
 
 
 def has_skills(root: Path) -> bool:
-    """Return whether the project has skills that its agents are to know of."""
+    """Return True if the project has skills for its agents."""
     return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
 
 
 def text_of(name: str, locale: str) -> str:
-    """The text of the template that a setting names (a path, ``de``, ``en``), in the turn's language without one.
+    """Return the text of the template that a setting names: a path, ``de``, ``en``, or the turn's locale if empty.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -80,10 +83,10 @@ def text_of(name: str, locale: str) -> str:
 
 
 def check(name: str) -> None:
-    """Fill in the template that a setting names, for a session that does not exist. Those we ship are tested.
+    """Render the template of a setting for a made-up session; built-in templates are not checked.
 
     Raises:
-        SettingsError: it cannot be read or filled in.
+        SettingsError: the template cannot be read or rendered.
     """
     if name and name not in SHIPPED and (text := text_of(name, "en")):
         place = Path("/nowhere")
@@ -95,7 +98,7 @@ def check(name: str) -> None:
 
 
 def fenced(text: str) -> str:
-    """A text as a code block that nothing in it can end."""
+    """Quote a text in a code block that the text cannot close."""
     fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 
@@ -104,7 +107,7 @@ def fenced(text: str) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
-    # Markdown for an agent, not HTML: what protects here is the fence.
+    # The output is Markdown for an agent, not HTML: code blocks protect it.
     environment = Environment(
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701

@@ -1,9 +1,9 @@
-"""The folders of a session, as far as a run needs them (docs/sessions.md).
+"""Manage the parts of a session's folder that a run needs (docs/sessions.md).
 
     projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
-    projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+    projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  files of one delivery, in its own output/
 
-Agents write in these folders, so nothing here follows a symbolic link or believes that a file is a file.
+Agents write in these folders, so links are not followed and file types are checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from worker.files.session_fence import FencedPlace, Place
 
 log = structlog.get_logger(__name__)
 
-#: Largest file taken from an agent, in bytes, and how many.
+#: Largest file taken from an agent in bytes, and most files.
 MAX_FILE = 2 * 2**20
 MAX_FILES = 50
 
@@ -38,7 +38,7 @@ _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCI
 
 
 class DeliveryTaken(HelixError):
-    """The delivery has its folder already: somebody carries it out, or did. Nobody may start it again."""
+    """Raised when a delivery already has a folder: another worker started it, so it must not start again."""
 
     code = "delivery_taken"
 
@@ -48,14 +48,15 @@ class DeliveryTaken(HelixError):
 
 
 def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery: int) -> Path:
-    """Make the folder of one delivery in the holder's session, with its ``output/``, and return it.
+    """Create the folder of a delivery with its ``output/``, and return it.
 
-    That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
-    earlier answer goes (ADR-036, Phase 4).
+    Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
+    (ADR-036, phase 4).
 
     Raises:
-        DeliveryTaken: the folder exists. ValueError: the turn id is not a plain name.
-        OSError: it cannot be made; also when an agent put a link in its place.
+        DeliveryTaken: the folder exists.
+        ValueError: the turn id is not a plain name.
+        OSError: the folder cannot be created, or an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)
     directory = holder.path.joinpath("attempts", name)
@@ -71,15 +72,15 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
 
 
 def has_answer(session: Path) -> bool:
-    """Return whether the session's folder says that its last message has its accepted answer."""
+    """Return True if the session's folder is marked as holding an accepted answer to its last message."""
     return os.path.lexists(f"{session}/output/{DONE}")
 
 
 def take_answer_back(holder: Place) -> None:
-    """Take away the mark that the session's last message has its accepted answer; the answer itself stays.
+    """Remove the ``.done`` mark of the session's accepted answer; the answer itself stays.
 
     Raises:
-        OSError: it cannot be moved.
+        OSError: the mark cannot be removed.
     """
     with contextlib.suppress(FileNotFoundError), opened("output", holder.session) as output:
         holder.remove(DONE, output)
@@ -87,11 +88,11 @@ def take_answer_back(holder: Place) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """Files of an agent in its ``output/`` as its answer.
+    """The files that an agent wrote to ``output/`` as its answer.
 
     Attributes:
-        files: response.md and ADR-*.md by name. Bytes that are not UTF-8 become U+FFFD.
-        refused: why one of them is not taken, by its path in the delivery's folder; also of ``output`` itself.
+        files: content of response.md and ADR-*.md by name; invalid UTF-8 becomes U+FFFD.
+        refused: reasons why files were refused, by path in the delivery's folder.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -99,12 +100,12 @@ class WrittenFiles:
 
 
 def written(directory: Path | str) -> WrittenFiles:
-    """Return what the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
+    """Read the answer files of a delivery: at most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes.
 
-    At most ``MAX_FILES`` are read, in the order of their names; what is refused is reported, and logged.
+    Reports and logs refused files.
 
     Raises:
-        OSError: this machine is short of something (``SHORT_OF``), so that nothing can be said about the files.
+        OSError: the machine lacks resources (``SHORT_OF``), so the files are unknown.
     """
     files: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -121,10 +122,10 @@ def written(directory: Path | str) -> WrittenFiles:
             if surplus := names[MAX_FILES:]:
                 refused["output"] = f"{len(surplus)} files too many, from {surplus[0]} on"
     except FileNotFoundError:
-        return WrittenFiles()  # it wrote nothing
+        return WrittenFiles()  # the agent wrote nothing
     except OSError as error:
         if error.errno in SHORT_OF:
-            raise  # not what the agent wrote is wrong, but this machine
+            raise  # a problem of this machine, not of the agent's files
         refused["output"] = _why_refused(error)
     for name, reason in refused.items():
         log.warning("agent.file_refused", directory=str(directory), file=name, reason=reason)
@@ -132,7 +133,7 @@ def written(directory: Path | str) -> WrittenFiles:
 
 
 def written_files(directory: Path) -> dict[str, str]:
-    """The files of ``written``, by name."""
+    """Return the answer files of a delivery by name, without refused files."""
     return dict(written(directory).files)
 
 
@@ -141,13 +142,12 @@ def _why_refused(error: OSError) -> str:
 
 
 def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> None:
-    """Keep files of an accepted answer that its own attempt did not write so, beside the delivery's folder.
+    """Keep the files of an accepted answer that differ from what the agent wrote, beside the delivery's folder.
 
-    The session's ``output/`` shows the last turn's answer only; from here they can be fetched later. In the delivery's
-    own folder its agent may have put something in their place.
+    The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
 
     Raises:
-        OSError: as ``publish``.
+        OSError: a file cannot be written.
     """
     with made(holder.session, "attempts") as attempts, made(attempts, repaired_name(delivery)) as folder:
         for name, content in files.items():
@@ -157,16 +157,19 @@ def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> Non
 def publish(
     holder: Place, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
-    """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
+    """Write an accepted answer to ``output/``: response.md, the ADRs, and last ``.done`` with the attempt id.
 
-    Each file appears whole or not at all, also after a crash; ``durable`` (``HELIX_DURABILITY=power``, costs
-    milliseconds) waits for the disk, so that a loss of power changes nothing either. Publishing the same again changes
-    nothing. ``files`` are further ones by name; response.md holds ``text``, whatever they say.
+    Each file is replaced atomically. Idempotent.
+
+    Args:
+        text: content of response.md.
+        files: more files by name.
+        durable: sync to disk to survive a power failure (``HELIX_DURABILITY=power``); costs milliseconds.
 
     Raises:
-        ValueError: an answer has no file of this name.
-        OSError: they cannot be written; also when an agent put a link in the folder's place. FileNotFoundError when
-            there was a later holder: nothing more is written.
+        ValueError: a file name is not allowed in an answer.
+        OSError: a file cannot be written, or an agent put a link in the folder's place.
+        FileNotFoundError: a later holder fenced this folder off.
     """
     texts = {name: content.encode("utf-8", "replace") for name, content in {**(files or {}), RESPONSE: text}.items()}
     for name in texts:
@@ -192,7 +195,7 @@ def publish(
 
 
 def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -> bool:
-    """Put a session's first ``output/`` there by one rename; False when it has one by now. Raises as ``publish``."""
+    """Create the session's first ``output/`` by one rename; return False if it already has one."""
     try:
         with holder.folder("output") as output:
             for name, content in files.items():
@@ -210,10 +213,12 @@ def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
-    """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, Phase 3).
+    """Return True if ``output/.done`` marks an accepted answer to the session's last message (ADR-036, phase 3).
 
-    The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly while
-    ``output/`` holds an accepted answer and no attempt runs. With an ``attempt_id`` only this delivery's answer counts.
+    The worker writes ``.done`` after acceptance and removes it when an attempt starts.
+
+    Args:
+        attempt_id: count only the answer of this delivery; empty: of any.
     """
     try:
         with opened(session) as root, opened("output", root) as output:

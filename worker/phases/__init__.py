@@ -1,1 +1,1 @@
-"""Phases, as a worker carries them out: folders, verification, and the moves after it (docs/WORKFLOW-SYSTEM.md)."""
+"""Run phases on a worker: folders, verification, and the following transitions (docs/WORKFLOW-SYSTEM.md)."""

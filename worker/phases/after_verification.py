@@ -1,7 +1,7 @@
-"""The move after verifying a phase: a pure function from the result to a move. No clock, no store, no file.
+"""Compute the transition after a phase's verification, without clock, store or files.
 
-A result counts once: it is recorded with its attempt by the commit that carries the lease's token, and a success is
-sealed before its files are published. Two verifications of one attempt cannot both count.
+A result counts once: the commit with the lease's token records it together with its attempt, and a success is sealed
+before its files are published.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from worker.turns.transitions.judged_counters import judged_counters, rejected_c
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
 
-#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not repair that.
+#: Most verifications of one attempt if the verifier fails or gives no verdict.
 VERIFIER_TRIES = 3
 
 
 def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
-    """Return what follows; ``stop`` is why the verification was stopped, if it was."""
+    """Compute the transition after a verification; ``stop`` is the reason if the verification was stopped."""
     if result.ground is Ground.STOPPED:
         return _stopped(turn, link, stop)
     if result.ground is Ground.REFUSED:
@@ -65,7 +65,7 @@ def _rejected(
     facts: Facts,
     issues: tuple[ValidationIssue, ...],
 ) -> Move:
-    """Ask again while runs are left, else hand the turn on or give up."""
+    """Retry while attempts remain; otherwise escalate or fail the turn."""
     errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
     rejected = AttemptRejected(attempt=link.attempt, issues=issues)
     if link.attempt < turn.max_attempts and result.judged:
@@ -96,7 +96,7 @@ def _rejected(
 
 
 def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
-    """The issues of the gates, and the verifier's errors as issues."""
+    """Return the gates' issues, followed by the verifier's errors as issues."""
     found = tuple(
         replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
     )
@@ -108,7 +108,7 @@ def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
 
 
 def _stopped(turn: Turn, link: Link, stop: str) -> Move:
-    """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
+    """Cancel the turn, or verify the same attempt again if the worker lost its lease."""
     if stop not in CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
         return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
@@ -117,7 +117,7 @@ def _stopped(turn: Turn, link: Link, stop: str) -> Move:
 
 
 def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
-    """The phase before did not pass, so this one is not run."""
+    """Cancel a phase whose preceding phase did not pass."""
     german = turn.request.locale == "de"
     text = (
         f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."

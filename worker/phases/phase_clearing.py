@@ -1,8 +1,7 @@
-"""Which deliveries of phases are old enough to go (``turns gc``).
+"""Find old deliveries of phases for ``turns gc``.
 
-They are in people's folders: nothing else is named.
-
-<phases folder>/<id>/attempts/<turn>-<n>-<delivery>/, see ``api_client/contract/phases.py``.
+Their folders are ``<phases folder>/<id>/attempts/<turn>-<n>-<delivery>/`` in users' projects; see
+``api_client/contract/phases.py``. No other folder is considered.
 """
 
 from __future__ import annotations
@@ -20,9 +19,12 @@ _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 def old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[Old]:
-    """Deliveries not written to for this long (0: never), and what a killed clearing left. None of a live session.
+    """Find deliveries of phases that were not written to for this long, except in live sessions; 0 means never.
 
-    ``directories``: folders of phases.yaml, relative to ``root``; owners' private places are found without.
+    Also finds the rest of an interrupted deletion.
+
+    Args:
+        directories: folders of phases.yaml, relative to ``root``; private folders of owners are found without them.
     """
     for phases, session_id in _places(root, directories):
         if not attempt_seconds or not phases.resolve().is_relative_to(root.resolve()):
@@ -37,7 +39,7 @@ def old_phase_attempts(
 
 
 def _places(root: Path, directories: Iterable[str]) -> Iterator[tuple[Path, str]]:
-    """The folders of phases, each with the session that works in it."""
+    """Yield each folder of phases with its session."""
     for directory in sorted(directories):
         yield root / directory / PHASES, phase_session(directory)
     for place in folders_in(root / PRIVATE):

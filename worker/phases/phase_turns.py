@@ -1,12 +1,11 @@
-"""Turns of phases, as a worker carries them out: their folders (docs/WORKFLOW-SYSTEM.md) and their verification.
+"""Run the turns of phases: folders (docs/WORKFLOW-SYSTEM.md) and verification.
 
     <id>/output/                          the verified output
-    <id>/feedback.md                      what was wrong, while an agent works on it
-    <id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+    <id>/feedback.md                      faults, while an agent works on them
+    <id>/attempts/<turn>-<n>-<delivery>/  files of one delivery, in its own output/
 
-``api_client/contract/phase_place.py`` says where the folder <id> lies: each owner has its own. An attempt
-begins with a copy of what the last complete attempt left. The first one, and the first of another model, begin with
-the verified output there was before the turn: nothing of a failed attempt is in it.
+``api_client/contract/phase_place.py`` locates the folder <id> of each owner. An attempt starts with a copy of the last
+complete attempt. The first attempt of a turn or of another model starts with the earlier verified output.
 """
 
 from __future__ import annotations
@@ -55,10 +54,14 @@ _OUTPUT, _STATUS = "output", "status.json"
 
 
 class PhaseTurns(TurnWork):
-    """A phase: its agent works in the phase's folder, and its output is published once gates and verifier pass it."""
+    """Turns of phases: the agent works in the phase's folder, and verified output is published."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
-        """Return the phase's folder. Raises ``SettingsError``: there is no such project below this HELIX_ROOT."""
+        """Return the phase's folder.
+
+        Raises:
+            SettingsError: the project does not exist below HELIX_ROOT.
+        """
         directory, root = directory_of(turn.request), settings.root.resolve()
         project = (root / directory).resolve()
         if not project.is_relative_to(root) or not project.is_dir():
@@ -66,7 +69,7 @@ class PhaseTurns(TurnWork):
         return root / PhaseWork().locate_folder(turn.request)
 
     async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
-        """End the turn where the one before it did not pass."""
+        """Cancel the turn if the phase before it did not pass."""
         turn = lease.claim.turn
         if not (before := str(turn.request.work_data.get(AFTER, ""))):
             return None
@@ -77,12 +80,13 @@ class PhaseTurns(TurnWork):
         return not_reached(turn, lease.claim.link, before, ended)
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
-        """Return the phase, the feedback, or both when this agent has not heard of the phase yet.
+        """Return the phase's prompt, the feedback, or both if this agent does not know the phase yet.
 
-        Raises ``SettingsError``: an input file is missing, or no plain file; its gates may not run programs here.
+        Raises:
+            SettingsError: an input file is missing or not a plain file, or gates may not run programs here.
         """
         phase, root = read_phase(turn), settings.root.resolve()
-        if refused := fence_of(settings, turn).refusal(phase):  # before its agent is paid for
+        if refused := fence_of(settings, turn).refusal(phase):  # before the agent costs money
             raise SettingsError([refused])
         feedback = history[-1].feedback if history else ""
         if turn.agent_session and feedback:
@@ -99,13 +103,17 @@ class PhaseTurns(TurnWork):
         return f"{prompt}\n{feedback}".strip() if feedback else prompt
 
     def list_inputs(self, settings: Settings, turn: Turn) -> tuple[Path, ...]:
-        """Return inputs that earlier phases of the same owner wrote: their folder may be closed to others."""
+        """Return input files that earlier phases of the same owner wrote, in folders closed to others."""
         paths, root = map(PurePosixPath, read_phase(turn).input_files), settings.root.resolve()
         return tuple(input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
     def prepare(self, holder: FencedPlace, directory: Path, turn: Turn, history: History, rules: SessionSetUp) -> None:
-        """Give the agent the files it goes on from, and the feedback. Raises ``OSError``, also for too many files."""
-        # The attempt whose files this one goes on from; none: the verified output there was before.
+        """Copy the files that the attempt starts with, and write the feedback.
+
+        Raises:
+            OSError: files cannot be copied, or are too many.
+        """
+        # The last complete attempt, whose files this attempt starts with.
         complete = [
             record
             for record in history
@@ -126,12 +134,12 @@ class PhaseTurns(TurnWork):
         _note(holder, turn, "running")
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Verify the output."""
+        """Verify the output and return the next transition."""
         await parts.policies.load(lease.claim.turn)
         return await parts.threads.runs(self._verify, parts, lease, attempts)
 
     def _verify(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Run the gates, each reported as it ends, then a verifier if the phase asks for one."""
+        """Run the gates, reporting each result, and the verifier if the phase requires it."""
         turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
         this = attempts[-1]
         if this.number != link.attempt:
@@ -164,9 +172,10 @@ class PhaseTurns(TurnWork):
         return accept_with_files(parts, lease, move, this)
 
     def publish(self, settings: Settings, holder: Place, turn: Turn, accepted: AcceptedAnswer, files: Files) -> None:
-        """Make the delivery's output the phase's verified output.
+        """Publish the delivery's output as the phase's verified output.
 
-        Raises ``OSError``: it cannot be written; ``FileNotFoundError`` also when there was a later holder.
+        Raises:
+            OSError: the output cannot be written. FileNotFoundError: a later holder fenced the folder off.
         """
         if not isinstance(holder, FencedPlace):
             raise TypeError("a phase is published in a fenced place")
@@ -176,10 +185,10 @@ class PhaseTurns(TurnWork):
         _note(holder, turn, "passed")
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Keep the last feedback in ``logs/``. If its folder has vanished, there is none, and the turn still ends."""
+        """Archive the last feedback in ``logs/``; a missing folder is ignored."""
         try:
             FeedbackChannel(self.locate_folder(settings, turn), locale=turn.request.locale).archive()
-        except (SettingsError, OSError) as error:  # not vital: the record has it
+        except (SettingsError, OSError) as error:  # not essential: the record has the feedback
             log.warning("feedback.not_archived", reason=str(error)[:200])
 
 
@@ -191,7 +200,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _note(holder: FencedPlace, turn: Turn, status: str) -> None:
-    """Which turn worked here last, for people and for ``turns phase list``."""
+    """Write which turn last worked in the folder, for people and ``turns phase list``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     noted = {"phase": read_phase(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}
     holder.replace(_STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)

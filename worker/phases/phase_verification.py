@@ -1,4 +1,4 @@
-"""One verification of a phase's attempt, as its turn tells it: an event per gate and rule, and the verifier's."""
+"""Verify one attempt of a phase, with an event for each gate, rule and verifier verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ Report = Callable[[list[Body]], None]
 
 
 def read_phase(turn: Turn) -> Phase:
-    """Read the phase of a turn. Raises ``SettingsError``: this version cannot read it."""
+    """Return the phase of a turn.
+
+    Raises:
+        SettingsError: this version cannot read the phase.
+    """
     try:
         return phase_of(turn.request)
     except PhaseError as error:
@@ -42,14 +46,14 @@ def read_phase(turn: Turn) -> Phase:
 
 
 def fence_of(settings: Settings, turn: Turn) -> Fence:
-    """Return what the gates of a phase turn run in."""
+    """Return the sandbox for the gates of a phase's turn."""
     return Fence.of(settings, operator=turn.request.operator)
 
 
 class Verification:
-    """Gates first, then the policy's rules for phases, then an independent agent on a copy.
+    """Verify an attempt: gates first, then the policy's rules for phases, then an agent that works on a copy.
 
-    Ends when the turn is cancelled or its lease ends. ``judge`` says what the rules find; each counts as a gate.
+    Stops when the turn is cancelled or its lease ends. ``judge`` returns the rules' issues; each rule counts as a gate.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class Verification:
         self._fence = fence_of(settings, turn)
 
     def run(self) -> VerificationResult:
-        """The result. Raises as ``Ledger.append``, and what ``judge`` raises."""
+        """Verify the attempt and return the result."""
         if refused := self._fence.refusal(self._phase):
             return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
         report = self._gates()
