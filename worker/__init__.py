@@ -1,1 +1,1 @@
-"""The worker side of helix-turns: run the agent, judge its answer, ask again, finish the turn once."""
+"""Worker side of helix-turns: run agents, validate their answers, retry, and finish each turn once."""

@@ -1,7 +1,6 @@
-"""Run one link of one turn in a separate process: ``python -m worker.isolated TASK ATTEMPT TURN SESSION``.
+"""Run one task of one turn in a separate process: ``python -m worker.isolated TASK ATTEMPT TURN SESSION``.
 
-A turn that has taken down workers gets its last delivery here (poison cap): what dies now dies alone,
-and no other turn is struck with it.
+A turn that has killed workers gets its last delivery here, so that a crash affects no other turn.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from worker.turns.engine import Engine
 
 
 def main() -> None:
-    """Carry out the link the command line names. SIGTERM hands the turn over without a strike."""
+    """Run the task of the command line. SIGTERM hands the turn over without counting a crash."""
     task, attempt, turn_id, session_id = sys.argv[1:]
     settings = settings_of_process()
     engine = Engine(settings, app, IsolatedLinks(settings), alone=True)
     signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
 
-    # Not in this thread: it is where signals are handled.
+    # The main thread handles signals.
     link = Link.parse(f"{task}/{attempt}")
     work = threading.Thread(target=engine.carry_out_alone, args=(link, turn_id, session_id))
     work.start()

@@ -1,6 +1,6 @@
-"""Log lines of every process: structlog, static event names, identifiers as fields, secrets masked.
+"""Configure logging: structlog, static event names, identifiers as fields, masked secrets.
 
-The standard library's loggers (Celery, kombu, uvicorn, redis) go through the same renderer.
+Loggers of the standard library (Celery, kombu, uvicorn, redis) use the same renderer.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from structlog.typing import EventDict, Processor
 from api_client.contract.settings import Settings
 from api_client.contract.settings.redaction import redacted, redactor
 
-#: Loggers that are loud at "info" and say nothing an operator needs.
+#: Loggers whose "info" lines are of no use to an operator.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
-#: What structlog's own renderer shows in another way than fields.
+#: Fields that structlog's renderer formats specially.
 _ITS_OWN = frozenset({"exc_info", "exception", "stack", "logger_name"})
 _NEEDS_QUOTES = re.compile(r"""[ \t=\r\n"']""")
-#: Modules a line passes on its way.
+#: Modules to skip when looking for the caller of a logger.
 _OURS = ("structlog.", __name__)
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
-    """Set up logging for this process by HELIX_LOG_FORMAT; calling it again replaces the set-up.
+    """Configure the logging of this process by HELIX_LOG_FORMAT; a second call replaces the first.
 
-    Lines go to ``stream``, standard error by default. In a process that has imported Celery, Celery's own set-up
-    (handlers, formats, redirected standard output) is kept off.
+    If Celery is imported, its own logging set-up is disabled.
+
+    Args:
+        stream: default: standard error.
     """
     stream = stream or sys.stderr
     level = getattr(logging, settings.log_level.upper())
@@ -47,12 +49,12 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     rendering = _rendering(settings, stream)
-    # Our own lines do not pass through the standard library, which takes three times as long for one.
+    # Own lines bypass the standard library, which would take three times as long.
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=functools.partial(_Lines, stream),
-        cache_logger_on_first_use=False,  # a second call must reach loggers that were used before
+        cache_logger_on_first_use=False,  # a second call must reach loggers that were already used
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
@@ -70,11 +72,9 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
 
 
 class _Lines:
-    """Writes lines to a stream, in the name of the module that speaks."""
-
     def __init__(self, stream: TextIO, name: str = "") -> None:
         self._stream = stream
-        if not name:  # of the module that speaks: the first one up the stack that is neither this one nor structlog's
+        if not name:  # use the first module up the stack that is neither this one nor structlog
             frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as the standard library finds it
             while frame and frame.f_globals["__name__"].startswith(_OURS):
                 frame = frame.f_back
@@ -82,8 +82,8 @@ class _Lines:
         self.name = name
 
     def msg(self, line: str) -> None:
-        """Write a line, in one piece: other threads write too. A line that cannot be written is lost, no turn is."""
-        with contextlib.suppress(Exception):  # a full disk, a closed pipe: the standard library's handlers go on too
+        """Write a line in one call, since other threads write too. A line that cannot be written is dropped."""
+        with contextlib.suppress(Exception):  # a full disk or closed pipe
             self._stream.write(line + "\n")
             self._stream.flush()
 
@@ -91,7 +91,7 @@ class _Lines:
 
 
 def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
-    """From fields to a line, with every secret masked: whatever a library or an error's text says."""
+    """Build the processors that turn fields into a line with masked secrets."""
     redact = redactor(settings)
 
     def mask_fields(_logger: Any, _method: str, event: EventDict) -> EventDict:
@@ -101,7 +101,7 @@ def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
         return redact(line)
 
     if settings.log_format == "json":
-        # Local variables stay out of log lines: they hold users' messages.
+        # Local variables may hold users' messages.
         faults = structlog.processors.ExceptionRenderer(
             structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         )
@@ -112,7 +112,7 @@ def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
 
 
 def plain_lines(console: Processor) -> Processor:
-    """As ``console``, which writes no colours; a line without a traceback takes a quarter of the time."""
+    """Build a renderer with the output of ``console`` without colours; four times as fast without traceback."""
 
     def render(logger: Any, method: str, event: EventDict) -> Any:
         if not _ITS_OWN.isdisjoint(event):
@@ -127,11 +127,11 @@ def plain_lines(console: Processor) -> Processor:
 
 
 def _drop_repeats(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Uvicorn says everything a second time in colour, Celery as a mapping."""
+    """Drop the copies of the message that uvicorn and Celery add."""
     for name in ("color_message", "data"):
         event.pop(name, None)
     return event
 
 
 def _keep_celery_off(**_: Any) -> None:
-    """Celery leaves logging alone as soon as anybody answers its ``setup_logging`` signal."""
+    """Do nothing: Celery does not configure logging if this signal has a receiver."""

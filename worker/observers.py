@@ -1,7 +1,8 @@
-"""The port *Observer*: what reads the log of finished turns, at least once, behind a cursor in the store.
+"""Pass the log of finished turns to observers, at least once, using a cursor in the store.
 
-Packages add observers by entry points (docs/ARCHITECTURE.md). They run in the second loop of a worker process, in one
-process of an installation at a time, and never in the way of a turn.
+Packages add observers by entry points (docs/ARCHITECTURE.md). One worker process of an installation runs an observer at
+a
+time, in its second event loop, so that turns are not delayed.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from api_client.turns.reader import TurnReader
 
 log = structlog.get_logger()
 
-#: Seconds between two looks; and until another process takes over from one that died.
+#: Seconds between polls, and until another process takes over from a dead one.
 _LOOK_SECONDS, _TAKE_OVER_SECONDS = 1.0, 15
-#: Turns at most, after which the cursor moves on.
+#: Most turns before the cursor moves.
 _BATCH = 50
 
 
 class Observer(Protocol):
-    """A reader of turns that ended. It is made without arguments, once per worker process."""
+    """A reader of finished turns, created without arguments once per worker process."""
 
     def observe(self, turn: Turn, events: Sequence[Event]) -> None:
-        """Take a turn that ended, with its whole log.
+        """Process a finished turn and its complete log.
 
-        It comes again when this raises, or when the process ends before it returned. May block: it runs in a thread.
+        The turn is passed again if this method raises or the process dies. May block: it runs in a thread.
         """
         ...
 
 
 class ObserverFeed:
-    """Hands finished turns to every installed observer. One that is new begins with turns that end from then on."""
+    """Pass finished turns to all installed observers. A new observer gets the turns that finish from now on."""
 
     def __init__(self, settings: Settings, connection: OneConnection) -> None:
         self._store = Store(settings, connection)
@@ -55,22 +56,26 @@ class ObserverFeed:
         self._me = f"{socket.gethostname()}-{os.getpid()}"
 
     async def poll(self) -> None:
-        """Hand over what ended since the last look. Raises ``StoreUnavailable``."""
+        """Pass the turns that finished since the last poll to the observers.
+
+        Raises:
+            StoreUnavailable: the store cannot be reached.
+        """
         for name, observer in self._observers.items():
             turns = FinishedTurns(self._store, f"observer:{name}")
             await turns.begin()
             while await self._holds(name) and (batch := await turns.next(_BATCH)):
                 for turn_id in batch.turn_ids:
-                    with suppress(TurnNotFound):  # retention was faster
+                    with suppress(TurnNotFound):  # the turn's retention has ended
                         turn = await self._reader.get(turn_id)
                         await asyncio.to_thread(observer.observe, turn, await self._reader.events(turn_id))
                 await turns.sent(batch)
 
     async def leave(self) -> None:
-        """Leave the cursors where they are: another process goes on."""
+        """Do nothing: another process continues at the cursor."""
 
     async def _holds(self, name: str) -> bool:
-        """Return whether this process is the one that reads for an observer now, for a while."""
+        """Return True if this process is, for the next seconds, the one that serves an observer."""
         key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask
         if await ask(redis.set(key, self._me, nx=True, ex=_TAKE_OVER_SECONDS)):
             return True

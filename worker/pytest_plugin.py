@@ -1,6 +1,6 @@
-"""A pytest plugin for tests of rules: the fixture ``helix_turns``. docs/validators.md shows it in ten lines.
+"""Provide the pytest fixture ``helix_turns`` for tests of rules (docs/validators.md).
 
-pytest finds it by its entry point wherever helix-turns is installed. It imports nothing before the fixture is used.
+pytest loads this plug-in wherever helix-turns is installed; other modules are imported when the fixture is used.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Answer:
 
 
 class ScriptedAgent:
-    """Gives its answers one after the other, the last one again and again. ``prompts`` has what it was asked."""
+    """An agent that gives the listed answers in turn and repeats the last; ``prompts`` records the prompts."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = list(answers)
         self.prompts: list[str] = []
 
     async def run_session(self, *, prompt: str, **_options: Any) -> _Answer:
-        """Answer a prompt."""
+        """Return the next answer."""
         self.prompts.append(prompt)
         return _Answer(self._answers[min(len(self.prompts), len(self._answers)) - 1])
 
@@ -39,14 +39,13 @@ class ScriptedAgent:
 
 
 class Rules:
-    """Rules under test: named ones, validators, or those of a policy file.
+    """Rules under test.
 
     Args:
-        rules: validators, or names of validators that are offered here.
-        policy: a policy file's path (a ``Path``, or a text that ends in ``.yaml`` or ``.yml``), or its text; instead of
-            rules.
-        root: what paths in answers are relative to.
-        locale: language of messages. Rules that run programs or ask models use the settings of the environment.
+        rules: validators or names of installed validators.
+        policy: path or text of a policy file, instead of rules; a str that ends in ``.yaml`` or ``.yml`` is a path.
+        root: folder of relative paths in answers.
+        locale: language of messages.
     """
 
     def __init__(
@@ -82,18 +81,18 @@ class Rules:
         self.validators, self.policy = chosen.validators, chosen.policy
 
     def judge(self, answer: str, **context: Any) -> list[ValidationIssue]:
-        """The issues of an answer. ``context`` as for ``ResponseValidator.validate``, such as ``files``."""
+        """Return the issues of an answer. ``context`` is as for ``ResponseValidator.validate``."""
         from worker.enforcement import demote, examine
 
         return list(demote(examine(answer, self.validators, {"locale": self.locale, **context}), self.policy))
 
     def assert_accepted(self, answer: str, **context: Any) -> None:
-        """Assert that no rule finds an error in the answer; warnings are fine."""
+        """Assert that no rule reports an error for the answer. Warnings are allowed."""
         errors = [issue for issue in self.judge(answer, **context) if issue.is_error]
         assert not errors, "rejected: " + "; ".join(f"{issue.code} {issue.message}" for issue in errors)
 
     def assert_rejected(self, answer: str, *codes: str, **context: Any) -> list[ValidationIssue]:
-        """Assert that rules find errors in the answer, with exactly these codes if any are named; returns them."""
+        """Assert that rules report errors for the answer, with exactly these codes if given; return the errors."""
         errors = [issue for issue in self.judge(answer, **context) if issue.is_error]
         assert errors, "accepted"
         found = {issue.code for issue in errors}
@@ -101,10 +100,7 @@ class Rules:
         return errors
 
     def assert_repaired(self, answer: str, repaired: str | None = None, **context: Any) -> str:
-        """Assert that the fallbacks make an acceptable answer of a rejected one; returns it.
-
-        It is exactly ``repaired``, where given. ``context`` is as for ``judge``.
-        """
+        """Assert that a rejected answer can be repaired, to exactly ``repaired`` if given; return the result."""
         from worker.enforcement import repair_answer
 
         self.assert_rejected(answer, **context)
@@ -115,7 +111,7 @@ class Rules:
         return found.text
 
     def run(self, *answers: str, prompt: str = "question", max_retries: int = 2) -> EnforcementResult:
-        """Let an agent give these answers, and enforce the rules on it as a turn would (``ResponseEnforcer``)."""
+        """Let a scripted agent give these answers, and enforce the rules as in a turn (``ResponseEnforcer``)."""
         from worker.enforcement import ResponseEnforcer
 
         enforcer = ResponseEnforcer(
@@ -124,7 +120,7 @@ class Rules:
             self.validators,
             policy=self.policy,
             locale=self.locale,
-            validation_seconds=0,  # in this process: a test's debugger and coverage follow the rule
+            validation_seconds=0,  # in this process, so that debugger and coverage see the rule
         )
 
         def enforced() -> EnforcementResult:
@@ -134,14 +130,14 @@ class Rules:
             asyncio.get_running_loop()
         except RuntimeError:
             return enforced()
-        with ThreadPoolExecutor(1) as thread:  # the test is asynchronous: its own loop is taken
+        with ThreadPoolExecutor(1) as thread:  # an asynchronous test already runs an event loop
             return thread.submit(enforced).result()
 
     def check_corpus(self, folder: str | Path) -> int:
-        """Judge every ``accepted/*.md`` and ``rejected/*.md`` of a folder; returns how many there were.
+        """Validate every ``accepted/*.md`` and ``rejected/*.md`` of a folder, and return their number.
 
         Raises:
-            AssertionError: names each file that is judged the other way, or says that the folder has no answers.
+            AssertionError: a file got the wrong verdict, or the folder has no answers.
         """
         wrong = [path.name for path, expected in _corpus(Path(folder)) if self._accepts(path) != expected]
         assert not wrong, f"judged the other way: {', '.join(wrong)}"
@@ -161,5 +157,5 @@ def _corpus(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 @pytest.fixture
 def helix_turns() -> type[Rules]:
-    """``helix_turns(rule, ...)`` or ``helix_turns(policy=...)`` makes the rules under test."""
+    """Return the class of rules under test, called as ``helix_turns(rule, ...)`` or ``helix_turns(policy=...)``."""
     return Rules

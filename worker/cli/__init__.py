@@ -1,6 +1,6 @@
-"""The ``turns`` command. This is the composition root: it starts relay and worker, and asks the core.
+"""Define the ``turns`` command, which starts relay and worker and queries the store.
 
-Commands are named in a table and imported when they run, so that ``turns --help`` costs no library.
+Commands are listed in a table and imported when they run, so that ``turns --help`` is fast.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from api_client.contract.errors import (
 from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, is_known, load_plugin
 from worker.processes import lean
 
-#: Exit codes: fine; the answer is "no" (not found, not passed, busy); used wrongly or not able to work.
+#: Exit codes: success; negative result (not found, not passed, busy); usage or set-up error.
 FINE, NO, USAGE = 0, 1, 2
 INTERRUPTED = 130
 
-#: name -> where below ``worker.cli`` the command is, and its line in the list of commands. Plug-ins add further ones.
+#: Commands by name: module and function below ``worker.cli``, and the help line. Plug-ins add more.
 COMMANDS = {
     "demo": ("installation.demo:demo", "Watch turns rejected, repaired, delivered, and a worker killed in the middle."),
     "up": ("installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
@@ -83,7 +83,7 @@ COMMANDS = {
 
 
 def plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return what plug-ins add: name -> where the command is, and its line; empty and the reason if it is unusable."""
+    """Return the commands of plug-ins: location and help line by name; an empty location and the reason if unusable."""
     return {name: _plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
 
 
@@ -96,14 +96,18 @@ def _plugin_command(name: str) -> tuple[str, str]:
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and help, and imports a command only to run it."""
+    """A command group that imports a command only when the command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the table's order: what a newcomer needs first; then those of plug-ins."""
+        """Return the names of all commands in order of the table, then those of plug-ins."""
         return [*COMMANDS, *plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command. Raises ``UsageError``: no such command; names the likely one, or the plug-in it lacks."""
+        """Import a command.
+
+        Raises:
+            UsageError: the command is unknown; suggests a similar command or the missing plug-in.
+        """
         if cmd_name in COMMANDS:
             place = f"worker.cli.{COMMANDS[cmd_name][0]}"
         elif is_known(COMMAND, cmd_name):
@@ -122,16 +126,16 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command. A reader that went away (`turns watch ... | head`) is not an error."""
+        """Run the command, ignoring a reader that closed the pipe (`turns watch ... | head`)."""
         try:
             super().invoke(ctx)
         except BrokenPipeError:
-            # Python flushes once more at exit; the rest must go somewhere.
+            # Python flushes stdout again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the tables alone."""
+        """Write the list of commands without importing them."""
         for title, table in (("Commands", COMMANDS), ("Commands of plug-ins", plugin_commands())):
             if table:
                 with formatter.section(title):
@@ -154,12 +158,12 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; ends the process. An expected error is one line a problem on stderr, never a traceback."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter shows "?", and does not fail
+    """Run the command line and exit. Expected errors are printed on stderr, one line per problem, without traceback."""
+    for stream in (sys.stdout, sys.stderr):  # replace characters that the terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["help"]:  # `turns help submit` is `turns submit --help`
+    if arguments[:1] == ["help"]:  # `turns help submit` means `turns submit --help`
         arguments = [*arguments[1:], "--help"]
     try:
         _refuse_odd(arguments)
@@ -188,13 +192,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _refuse_odd(arguments: list[str]) -> None:
-    """Stop at an argument that is not text, before anything was done with the others.
-
-    Python keeps such bytes as half surrogates, which no store, no JSON text and no terminal takes.
-
-    Raises:
-        UsageError: names the argument by its place.
-    """
+    """Reject arguments that are not UTF-8, since stores, JSON and terminals refuse surrogates."""
     for place, argument in enumerate(arguments, start=1):
         try:
             argument.encode()
@@ -203,7 +201,7 @@ def _refuse_odd(arguments: list[str]) -> None:
 
 
 def _complain(problems: list[str], exit_code: int, code: str = "") -> int:
-    """One line a problem; ``code`` is what ``turns explain`` takes."""
+    """Print one line per problem and return the exit code; ``code`` is the error code for ``turns explain``."""
     for problem in problems:
         click.echo(f"turns: {problem}{f' [{code}]' if code else ''}", err=True)
     return exit_code

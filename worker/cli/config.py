@@ -1,4 +1,4 @@
-"""``turns config``: the settings, and docs/settings.md made from the same table."""
+"""Implement ``turns config`` and generate docs/settings.md."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def config(markdown: bool, as_json: bool) -> None:
 
 
 def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """Each setting as name, value (secrets masked), origin and help."""
+    """Return each setting's name, value with masked secrets, origin and help."""
     file = file_of(with_installation(environ))
     return [
         {
@@ -62,7 +62,6 @@ def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, s
 
 
 def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
-    """Return what the models' blocks of the settings file set, one row each."""
     known = {field.name: field for field in fields(Settings)}
     return [
         {
@@ -77,7 +76,7 @@ def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
 
 
 def reference() -> str:
-    """docs/settings.md: every setting, its default and what it means."""
+    """Render docs/settings.md: every setting with default and meaning."""
     lines = [_OPENING.read_text(encoding="utf-8")]
     known = declared(Settings, "setting")
     for group in GROUPS:
@@ -102,7 +101,7 @@ def _star(field: Field[Any]) -> str:
 
 
 def spell(value: Any) -> str:
-    """A value as one would write it in the environment."""
+    """Format a value as in the environment."""
     return f"{value:.15g}" if isinstance(value, float) else spelled(value)
 
 

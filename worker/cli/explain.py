@@ -1,4 +1,4 @@
-"""``turns explain``: what a code means and what to do about it, and docs/errors.md made from the same tables."""
+"""Implement ``turns explain`` and generate docs/errors.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from worker.enforcement.validators.codes import CODES as ANSWER_CODES
 from worker.verification.gates.gate_codes import CODES as OUTPUT_CODES
 
 _LOCALES = ("de", "en")
-#: What can be wrong with an answer, and with an output that gates judge.
+#: Codes of issues in answers and in outputs that gates check.
 CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 
 
@@ -58,7 +58,7 @@ def _row(code: str, locale: str) -> dict[str, str]:
 
 
 def error_reference() -> str:
-    """docs/errors.md: every code of an error, what happened, what to do."""
+    """Render docs/errors.md: every error code with meaning and remedy."""
     lines = [
         "# Errors",
         "",

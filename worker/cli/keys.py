@@ -1,4 +1,4 @@
-"""``turns keys``: who may use the relay."""
+"""Implement ``turns keys``: manage the relay's API keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client import api_keys as ring
 from api_client.contract.settings import load
 from worker.cli.output import json_option, one_line, write_json, write_said, write_table
 
-#: What the first key changes. The key that was made is on standard output, alone.
+#: Note about the first key, printed on stderr; the key alone goes to stdout.
 _FIRST = """\
 from now on every caller needs a key, on this machine too; for one more: turns keys create NAME
 (--right operator for the overview and everybody's turns, --right metrics for Prometheus)"""

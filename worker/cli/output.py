@@ -1,4 +1,4 @@
-"""Output of commands: one JSON text for programs, plain lines for people."""
+"""Write output of commands: JSON for programs, plain lines for people."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any
 
 import click
 
-#: Control characters, and the marks that reorder text: what an agent writes must not drive the terminal.
+#: Control and bidirectional characters, with which an agent could manipulate the terminal.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
 
 def safe(text: object) -> str:
-    """A text fit for a terminal; line ends and tabs stay."""
+    """Remove control characters from a text for the terminal; keep line ends and tabs."""
     return _UNSAFE.sub("", str(text).replace("\r\n", "\n"))
 
 
 def one_line(text: object, width: int = 200) -> str:
-    """A text fit for one line of a terminal, cut at ``width`` characters."""
+    """Convert a text to one safe line of at most ``width`` characters."""
     line = " ".join(safe(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def number_of(count: int, noun: str) -> str:
-    """A number and what it counts: ``1 turn``, ``2 turns``."""
+    """Format a count with its noun: ``1 turn``, ``2 turns``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def write_json(value: Any) -> None:
-    """One JSON text on one line; ASCII only, so that no terminal or pipe can spoil it."""
+    """Write a value as one line of ASCII JSON."""
     click.echo(json.dumps(value, default=str))
 
 
 def write_said(as_json: bool, data: Any, said: str) -> None:
-    """A result: as JSON, or in words."""
+    """Write a result as JSON or in words."""
     if as_json:
         write_json(data)
     else:
@@ -46,14 +46,14 @@ def write_said(as_json: bool, data: Any, said: str) -> None:
 
 
 def write_table(rows: list[tuple[str, ...]]) -> None:
-    """Columns, as wide as their widest cell."""
+    """Write rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A list: as JSON, or as a table with its headings; ``none`` is what people read where it is empty."""
+    """Write a list as JSON or as a table; an empty list prints ``none`` instead of a table."""
     if as_json:
         write_json(data)
     elif lines := [*rows]:
@@ -63,5 +63,5 @@ def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows:
 
 
 def moment(at: float) -> str:
-    """A moment (seconds since the epoch) in local time; empty for 0."""
+    """Format seconds since the epoch as local time; empty for 0."""
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S%z}" if at else ""

@@ -1,4 +1,4 @@
-"""``turns policy``: check a policy file, show what it gives a turn, compare two, print its JSON Schema."""
+"""Implement ``turns policy``: check, show and compare policy files, and print their JSON Schema."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_file(file: str) -> PolicyFile:
     """Read a policy file named on the command line.
 
     Raises:
-        UsageError: it cannot be read, or it has problems; one line for each.
+        UsageError: the file is unreadable or invalid; one line per problem.
     """
     try:
         return read_policy(read_text(file))
@@ -48,7 +48,11 @@ def read_file(file: str) -> PolicyFile:
 
 
 def _load(file: str, read: PolicyFile, root: Path) -> None:
-    """Load the rules that stand in plain files. Raises ``UsageError``: some cannot be loaded; one line for each."""
+    """Load the rules that are Python files.
+
+    Raises:
+        UsageError: rules cannot be loaded; one line each.
+    """
     lines = []
     for entry in read.rules:
         if is_rule_file(entry.rule):
@@ -61,7 +65,7 @@ def _load(file: str, read: PolicyFile, root: Path) -> None:
 
 
 def subject_options(function: Any) -> Any:
-    """The options that say which turn is meant."""
+    """Add the options that describe a turn: model, owner and route."""
     for name in ("model", "owner", "route"):
         function = click.option(f"--{name}", default="", metavar="NAME", help=f"A turn of this {name}.")(function)
     return function
@@ -86,7 +90,7 @@ def check(file: str, root: Path, as_json: bool) -> None:
 
 
 def unheld_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) -> Iterator[str]:
-    """Yield which entries of ``tools`` fit no tool of these models' agents, and what an agent uses without asking."""
+    """Yield a message for each entry of ``tools`` that these models' agents cannot enforce."""
     for number, rule in enumerate(rules, 1):
         of_models = replace(rule, owners=())
         agents = {agent_of(runner) for model, runner in models.items() if of_models.concerns(model, "")}
@@ -96,7 +100,11 @@ def unheld_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) -> Iterat
 
 
 def chosen_by(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> ChosenRules:
-    """The rules of a policy for a turn. Raises ``click.UsageError`` where one of them cannot be made."""
+    """Return the rules of a policy for a turn.
+
+    Raises:
+        UsageError: a rule cannot be created.
+    """
     try:
         return choose(read, subject, root=root, locale=locale)
     except (ValueError, TypeError, ImportError) as error:

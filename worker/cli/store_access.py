@@ -1,4 +1,4 @@
-"""Commands' access to the store: by a client of the settings, as somebody, about a span of time."""
+"""Give commands access to the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
-    """Run a coroutine with a client, of the settings in the environment where none are given."""
+    """Run a coroutine with a client; default: with the settings of the environment."""
     settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
@@ -42,16 +42,16 @@ def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]
 
 
 def whoami() -> str:
-    """Return who acts on the command line, as orders are recorded."""
+    """Return the user and host of the command line, as recorded in the audit log."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in containers
+    except (KeyError, OSError):  # users in containers may have no name
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
 
 
 def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Read an option that is a span of time."""
+    """Parse an option that is a time span, in seconds."""
     from api_client.figures.spans import seconds_of
 
     try:
@@ -61,5 +61,5 @@ def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 
 def since_option(default: str, meaning: str = "How far back.") -> Callable[[Any], Any]:
-    """The option ``--since``, a span of time in seconds."""
+    """Build the option ``--since``, a time span in seconds."""
     return click.option("--since", callback=span, default=default, metavar="SPAN", show_default=True, help=meaning)

@@ -1,4 +1,4 @@
-"""Input of commands: UTF-8, of bounded size, and refused in one line; and ``--root``."""
+"""Read input of commands: UTF-8 of limited size; and build ``--root``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-#: Larger than every text that is read: an answer has 4 Mi characters at most. `/dev/zero` has no end.
+#: More than any valid input: an answer has at most 4 Mi characters. `/dev/zero` is endless.
 _MOST_BYTES = 64 * 2**20
 
 
 def root_option(meaning: str) -> Callable[[Any], Any]:
-    """The option ``--root``, a folder; ``meaning`` is its help."""
+    """Build the option ``--root``, a folder; ``meaning`` is its help."""
     return click.option(
         "--root",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -26,10 +26,10 @@ def root_option(meaning: str) -> Callable[[Any], Any]:
 
 
 def read_text(file: str) -> str:
-    """The text of a file; ``-`` is standard input. A byte order mark is taken off.
+    """Read a UTF-8 file, or standard input for ``-``, without byte order mark.
 
     Raises:
-        UsageError: it cannot be read, is not UTF-8 text, or is longer than anything we take.
+        UsageError: the file is unreadable, too long or not UTF-8.
     """
     name = "standard input" if file == "-" else file
     try:

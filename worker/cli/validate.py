@@ -1,7 +1,4 @@
-"""``turns validate``: rules over saved answers and ADRs, without a turn.
-
-A rule writer's inner loop, and a linter.
-"""
+"""Implement ``turns validate``: apply rules to saved answers and ADRs, without a turn."""
 
 from __future__ import annotations
 
@@ -35,12 +32,12 @@ from worker.external import provide
 
 FORMATS = ("text", "json", "sarif", "github")
 
-#: A file and what was found in it.
+#: Files with their issues.
 Judged = Sequence[tuple[str, Sequence[ValidationIssue]]]
 
 
 def write(judged: Judged, form: str) -> None:
-    """Write what was found in one of ``FORMATS``."""
+    """Write the issues in one of ``FORMATS``."""
     {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[form](judged)
 
 
@@ -105,7 +102,7 @@ def _github(judged: Judged) -> None:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    """As workflow commands want it: percent signs and line ends, in properties colons and commas too."""
+    """Escape a text for GitHub workflow commands: percent signs, line ends and the characters of ``more``."""
     return "".join(f"%{ord(char):02X}" if char in f"%\r\n{more}" else char for char in safe(text))
 
 

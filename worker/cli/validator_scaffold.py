@@ -1,4 +1,4 @@
-"""``turns new-validator``: a new rule with its test and its page, ready to run."""
+"""Implement ``turns new-validator``: generate a rule with its test and page."""
 
 from __future__ import annotations
 

@@ -64,9 +64,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     with made(session, "context", missing=holder.new) as folder:
         lines = ",\n  ".join(json.dumps(message, ensure_ascii=False) for message in turn.request.messages)
         holder.replace("messages.json", _bytes(f"[\n  {lines}\n]\n"), folder, durable=False)
-        laid = identity(
-            "context", session
-        )  # identify the folder before listing it, so that later additions count as changes
+        laid = identity("context", session)  # before the listing: later additions count as changes
         there = [] if holder.new else sorted(name for name in os.listdir(folder) if name.endswith(".md"))  # noqa: PTH208
         documents = tuple(map(identity, there[:_MAX_CONTEXTS], repeat(folder)))
         rules = SessionRules(

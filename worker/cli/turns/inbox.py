@@ -1,4 +1,4 @@
-"""``turns inbox``: turns that wait for a person, and what the person decides."""
+"""Implement ``turns inbox``: list turns that await a decision, and decide."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
     try:
         _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
     except BadRequest as error:
-        if error.param == "text" and file is None:  # a chat's turn, whose answer is a text
+        if error.param == "text" and file is None:  # the turn of a chat, whose answer is a text
             raise click.UsageError("which text counts instead? add --text FILE; - reads standard input") from None
         raise
 

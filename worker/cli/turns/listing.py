@@ -1,4 +1,4 @@
-"""Which turns a command is about: TURN_ID (an id, the beginning of one, or ``last``), and the options that filter."""
+"""Implement ``turns list``, the argument TURN_ID (an id, its beginning, or ``last``) and the filter options."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from api_client.workers.reason import Wait
 from worker.cli.output import json_option, moment, one_line, write_json, write_table
 from worker.cli.store_access import asked, span, with_client
 
-#: Turns among which a shell completes an id.
+#: Most recent turns considered when a shell completes an id.
 _COMPLETED = 200
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """The argument ``turn_id`` of a command: whatever was written, the command is given the whole id."""
+    """Add the argument ``turn_id``; the command gets the complete id."""
     return click.argument("turn_id", required=required, callback=_whole, shell_complete=_newest)
 
 
 def _newest(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """For a shell that completes an id: those of the newest turns that begin like this; none without a store."""
+    """Return ids of recent turns for the shell's completion; none if the store is unavailable."""
     with contextlib.suppress(HelixError, OSError):
         page = asked(require_store(load()), lambda client: client.lists.page(Search(), count=_COMPLETED))
         return [turn.turn_id for turn in page.turns if turn.turn_id.startswith(begun)]
@@ -41,23 +41,24 @@ def _newest(_context: click.Context, _parameter: click.Parameter, begun: str) ->
 
 
 def _whole(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """The whole id of the turn that is meant. Raises as ``find_turn``."""
+    """Return the complete id of the meant turn."""
     if text is None or context.resilient_parsing or not means_a_turn(text):
         return text
     return asked(require_store(load()), lambda client: find_turn(client.lists, text))
 
 
 def offered_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """For a shell that completes a model: those of HELIX_MODELS that begin like this."""
+    """Return configured models for the shell's completion."""
     with contextlib.suppress(HelixError, OSError):
         return [name for name in load().models if name.startswith(begun)]
     return []
 
 
 def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Command]:
-    """Options of a command whose function takes them as ``**filters``, for ``search_of``.
+    """Add the filter options to a command that accepts ``**filters`` and passes them to ``search_of``.
 
-    ``statuses`` are the states and outcomes that may be asked for; none: there is no such option.
+    Args:
+        statuses: states and outcomes that may be filtered; empty: no such option.
     """
     known = list(statuses)
     options = [
@@ -86,19 +87,19 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
 
 
 def search_of(*, since: float | None, until: float | None, **filters: Any) -> Search:
-    """The search that these options ask for."""
+    """Build the search for the values of the filter options."""
     now = time.time()
     filters["owner"] = owner_named(filters["owner"])
     return Search(since=now - since if since else 0.0, until=now - until if until else 0.0, **filters)
 
 
 _OWNER_WIDTH = 20
-#: Turns whose attempts are read at once.
+#: Turns whose attempts are read together.
 _PAGE = 50
 
 
 async def finished_turns(client: TurnsClient, since: float, model: str = "") -> AsyncGenerator[Turn]:
-    """Chat turns that finished after ``since`` (seconds since the epoch), newest first, without their answers."""
+    """Yield chat turns that finished after ``since`` (seconds since the epoch), newest first, without answers."""
     async for chats in _pages(client, since, model):
         for turn in chats:
             yield turn
@@ -107,7 +108,7 @@ async def finished_turns(client: TurnsClient, since: float, model: str = "") -> 
 async def finished_chats(
     client: TurnsClient, since: float, model: str = ""
 ) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
-    """The same turns with their attempts."""
+    """Yield chat turns that finished after ``since``, newest first, each with its attempts."""
     async for chats in _pages(client, since, model):
         for each in zip(chats, await client.lists.attempts(chats), strict=True):
             yield each
@@ -165,7 +166,7 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
 
 
 async def _all(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
-    """As many as were asked for: one page after the other, however long each of them takes."""
+    """Read pages until ``count`` turns are found."""
     found: list[Turn] = []
     while True:
         page = await client.lists.page(search, after=after, count=count - len(found))

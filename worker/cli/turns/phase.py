@@ -1,4 +1,4 @@
-"""``turns phase``: the phases of a phases.yaml, run and verified one after the other."""
+"""Implement ``turns phase``: run and verify the phases of a phases.yaml in order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(
         known = ", ".join(each.id for each in load_phases(path))
         raise BadRequest(f"{phases_file(path)} has no phase {only!r}; it has: {known}")
     more: dict[str, Any] = {"model": model, "locale": locale or "", "deadline_seconds": deadline or 0.0}
-    more["operator"] = True  # who can write to the store can do anything
+    more["operator"] = True  # whoever can write to the store may do anything
 
     async def action(client: TurnsClient) -> list[Turn]:
         turn_ids = await client.phases.submit(phases, directory=directory, **more)
@@ -71,10 +71,10 @@ def run(
 
 
 def directory_of(path: Path) -> str:
-    """The folder of a phases.yaml, relative to HELIX_ROOT.
+    """Return the folder of a phases.yaml, relative to HELIX_ROOT.
 
     Raises:
-        BadRequest: it lies elsewhere, where no worker would find it.
+        BadRequest: the folder is outside of HELIX_ROOT, where no worker finds it.
     """
     folder, root = phases_file(path).resolve().parent, load().root.resolve()
     if not folder.is_relative_to(root):
@@ -107,7 +107,7 @@ def list_phases(path: Path, as_json: bool) -> None:
             try:
                 turn = await client.reader.get(turn_id) if turn_id else None
             except TurnNotFound:
-                turn = None  # its record was kept long enough
+                turn = None  # the record's retention has ended
             state = (turn.outcome or turn.state).value if turn else (status or {}).get("status", "")
             found[name] = (state, turn_id)
         for turn in await _unfinished(client, path):
@@ -125,7 +125,7 @@ def list_phases(path: Path, as_json: bool) -> None:
 
 
 async def _unfinished(client: TurnsClient, path: Path) -> list[Turn]:
-    """The folder's turns that wait or work, oldest first; none where no worker would look."""
+    """Return the unfinished turns of the folder, oldest first; none if the folder is outside of HELIX_ROOT."""
     try:
         session = phase_session(directory_of(path))
     except BadRequest:

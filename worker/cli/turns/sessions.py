@@ -1,4 +1,4 @@
-"""``turns sessions``: what workers keep for a session beside its turns."""
+"""Implement ``turns sessions``: close warm agents of a session."""
 
 from __future__ import annotations
 

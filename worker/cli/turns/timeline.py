@@ -1,7 +1,4 @@
-"""A turn's events as lines of a terminal: ``turns watch``, ``turns submit --watch`` and ``turns demo`` use it.
-
-``describe`` is pure: event in, lines out. ``Timeline`` writes them, in colour when somebody watches.
-"""
+"""Format a turn's events for the terminal, as used by ``turns watch``, ``turns submit --watch`` and ``turns demo``."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
 
 class Line(NamedTuple):
-    """A line, its style (a colour, ``bold``, ``dim``, or several), and whether it continues the line before it."""
+    """A line of text, its style (a colour, ``bold``, ``dim``, or several), and True if it continues the previous line."""
 
     text: str
     style: str = PLAIN
@@ -36,7 +33,7 @@ class Line(NamedTuple):
 
 
 def describe(event: Event) -> list[Line]:
-    """Return what an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
+    """Format an event as a line with details; empty for pieces of the answer and unknown events."""
     match event.body:
         case event_kinds.Unknown():
             return []
@@ -49,7 +46,7 @@ def describe(event: Event) -> list[Line]:
 
 
 def issue_lines(issues: Iterable[ValidationIssue]) -> list[Line]:
-    """An issue each: code, place, message and validator; below it what would repair it."""
+    """Format each issue as a line with code, place, message and validator, followed by the fix."""
     lines = []
     for issue in issues:
         by = f"  ({one_line(issue.validator)})" if issue.validator else ""
@@ -61,7 +58,7 @@ def issue_lines(issues: Iterable[ValidationIssue]) -> list[Line]:
 
 
 def _place(issue: ValidationIssue) -> str:
-    """Return where an issue of a file is, unless its message says so."""
+    """Return the file and line of an issue, unless its message names them."""
     file, line = one_line(issue.file), issue.line
     if not file or (not line and file in issue.message):
         return ""
@@ -174,7 +171,7 @@ def _finished(body: event_kinds.TurnFinished) -> list[Line]:
 
 
 def error_lines(error: TurnError | None) -> list[str]:
-    """Return what a turn's error says, a line each."""
+    """Format a turn's error as lines."""
     if error is None:
         return []
     lines = [one_line(line) for line in safe(error.message or error.code).splitlines() if line.strip()]
@@ -187,7 +184,7 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _doing(body: kinds.Body) -> str | None:
-    """Return what goes on after this event until the next; None when it changes nothing about that."""
+    """Return what happens after this event; None if the event changes nothing about it."""
     match body:
         case event_kinds.TurnQueued():
             return "waiting for a worker"
@@ -210,9 +207,9 @@ def _doing(body: kinds.Body) -> str | None:
 
 
 class Timeline:
-    """Writes the events of a turn, a line each: time of day, number, what happened.
+    """Write a turn's events with time of day and number.
 
-    Colours only on a terminal and without NO_COLOR; there, too, a counter shows that the agent is writing.
+    On a terminal, lines are coloured unless NO_COLOR is set, and a counter shows the agent's progress.
     """
 
     def __init__(self, stream: TextIO | None = None, *, indent: str = "") -> None:
@@ -225,7 +222,7 @@ class Timeline:
         self._details_seen: set[str] = set()
 
     def show(self, event: Event) -> None:
-        """Write an event; a piece of the answer only moves the counter."""
+        """Write an event. A piece of the answer only updates the counter."""
         body = event.body
         if isinstance(body, event_kinds.AttemptOutput):
             self._written += len(body.text)
@@ -241,7 +238,7 @@ class Timeline:
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
 
     def _new(self, event: Event) -> list[Line]:
-        """Word an event; issues that a gate of this attempt or its rejection has shown are not shown again."""
+        """Format an event without issues that were already shown for this attempt."""
         lines = describe(event)
         if isinstance(event.body, event_kinds.AttemptRejected | event_kinds.TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._details_seen]
@@ -249,13 +246,13 @@ class Timeline:
         return lines
 
     def write(self, line: Line) -> None:
-        """Write another line among the events."""
+        """Write a line between the events."""
         self._clear()
         self._stream.write(f"{styled(line) if self._live else line.text}\n")
         self._stream.flush()
 
     def tick(self) -> None:
-        """Show what is going on and for how long, on its own line that the next event takes away."""
+        """Show the current activity and its duration on a line that the next event replaces."""
         if self._live and self._doing:
             self._clear()
             wrote = f", {self._written} characters" if self._written else ""
@@ -271,7 +268,7 @@ class Timeline:
 
 
 def styled(line: Line) -> str:
-    """A line in its colours, unless NO_COLOR is set."""
+    """Return a line with terminal colours, unless NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return line.text
     words = line.style.split()

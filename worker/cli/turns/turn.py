@@ -1,4 +1,4 @@
-"""The commands about one turn: submit, watch, show, attempts."""
+"""Implement the commands about one turn: submit, watch, show, attempts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from worker.cli.text_input import read_text
 from worker.cli.turns.listing import offered_models, turn_argument
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 
-#: What the settings say where no option does.
+#: Limits whose default is in the settings.
 _LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
-#: How often a terminal shows how long something has been going on.
+#: Seconds between updates of the progress on a terminal.
 _TICK_SECONDS = 1.0
 
 
@@ -108,7 +108,7 @@ def _request(settings: Settings, message: str, options: Mapping[str, Any]) -> Tu
 
 
 async def follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
-    """Write every event of a turn until its end."""
+    """Write the events of a turn until it ends."""
     timeline = Timeline()
     async for event in client.reader.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
         if event is None:
@@ -214,7 +214,7 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
 
 
 def _fallback(fell: Mapping[str, Any]) -> str:
-    """Return which models took over from which, and why."""
+    """Describe which models replaced which, and why."""
     return "; ".join(
         one_line(f"{each['next']} from {model}: {each['fault']} ({each['reason']})") for model, each in fell.items()
     )
