@@ -1,8 +1,8 @@
-"""One process of a worker.
+"""Run one worker process.
 
-Celery's worker without Celery's command line, which imports every sub-command and plug-in (0.3 s of processor).
-``python -m worker.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` does what ``celery worker`` does with task events,
-and neither gossip nor mingle. The working directory, where agents may write, stays off the import path.
+``python -m worker.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` equals ``celery worker`` with task events, without
+gossip and mingle, but does not import Celery's command line (0.3 s of CPU). The working directory, where agents may
+write, is not on the import path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from worker.processes import lean
 
 lean.leave_out_unused()
-gc.disable()  # a sixth of what the imports take; main() looks for garbage again
+gc.disable()  # saves a sixth of the import time; main() enables garbage collection again
 
 from celery.utils.log import mlevel  # noqa: E402
 from celery.utils.nodenames import default_nodename, host_format  # noqa: E402
@@ -22,18 +22,18 @@ from celery.utils.nodenames import default_nodename, host_format  # noqa: E402
 from worker.app import app, engine  # noqa: E402
 from worker.processes.program import STAYS_DOWN  # noqa: E402
 
-#: How often a process says to Flower that it is there. Flower takes it for gone after twice the time.
+#: Seconds between heartbeats for Flower, which gives up a worker after twice the time.
 HEARTBEAT_SECONDS = 6.0
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the worker until a signal ends it; exits with its code."""
+    """Run the worker until a signal stops it, then exit with its code."""
     parser = argparse.ArgumentParser(prog="worker.celery_worker")
     parser.add_argument("-n", dest="name", required=True, help="NAME@%%h")
     parser.add_argument("-c", dest="slots", type=int, required=True)
     parser.add_argument("--loglevel", default="info")
     options = parser.parse_args(arguments)
-    gc.freeze()  # else the first look goes through all that was imported
+    gc.freeze()  # exempt all imported objects from garbage collection
     gc.enable()
     lean.lift_open_files()
     worker = app.Worker(

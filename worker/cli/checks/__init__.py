@@ -1,6 +1,6 @@
-"""``turns doctor``: the faults of this installation, said before a turn finds out.
+"""Implement ``turns doctor``: find faults of the installation before a turn does.
 
-Each check yields findings; one that is not fine says what to do.
+Each check yields findings; a finding that is not ok says what to do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def doctor(with_settings: bool, as_json: bool) -> None:
     Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
     Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
     """
-    configure_logging(Settings(log_level="error"))  # the findings say it, and standard output is theirs
+    configure_logging(Settings(log_level="error"))  # findings say the same, and stdout is for them
     if with_settings and not as_json:
         for row in _settings():
             click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")
@@ -45,7 +45,7 @@ def _settings() -> list[dict[str, str]]:
 
 
 def examine() -> Iterator[Finding]:
-    """Every finding, in the order in which one would repair them: causes before what follows from them."""
+    """Run all checks and yield their findings, causes before consequences."""
     from worker.cli.checks.broker import brokers
     from worker.cli.checks.callers import callers
     from worker.cli.checks.machine import machine
@@ -77,7 +77,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _of_agents(settings: Settings) -> Iterator[Finding]:
-    """Every model, and the Claude CLI where one uses it."""
+    """Check every model, and the Claude CLI if a model uses it."""
     from worker.cli.checks.claude import claude
     from worker.cli.checks.machine import alike
     from worker.cli.checks.models import models

@@ -1,4 +1,4 @@
-"""The broker and the store: do they answer, what are they, and do they keep what they are given."""
+"""Check broker and store: reachable, recent enough, persistent, replicated."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
     "redis": {(7, 2): (7, 2, 11), (7, 4): (7, 4, 6), (8, 0): (8, 0, 4), (8, 2): (8, 2, 2)},
     "valkey": {(7, 2): (7, 2, 11), (8, 0): (8, 0, 6), (8, 1): (8, 1, 4)},
 }
-#: Clocks that differ by more than this mislead: readers of logs first, then metrics.
+#: Largest clock difference before logs and metrics become misleading.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
-#: An object store says its time in seconds, and does not mind more than this.
+#: Largest clock difference of an object store, whose clock has a resolution of seconds.
 _FILES_SKEW_SECONDS = 60.0
 
-#: Asked of a server by CONFIG GET.
+#: Server settings read by CONFIG GET.
 _ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
 
 Info = Mapping[str, Any]
 
 
 def brokers(settings: Settings) -> Iterator[Finding]:
-    """Every finding about the broker and the store; one server for both is looked at once."""
+    """Check the broker and the store; if both are one server, check it once."""
     if not settings.store_url:
         yield Finding(
             "store",
@@ -58,7 +58,7 @@ def brokers(settings: Settings) -> Iterator[Finding]:
 
 
 def server(name: str, settings: Settings) -> Iterator[Finding]:
-    """Yield what one server reports."""
+    """Check one server."""
     from redis.exceptions import NoPermissionError, RedisError
 
     from api_client.store.connecting import connect
@@ -104,7 +104,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
 
 
 def _setting(redis: Any, name: str) -> str | None:
-    """A setting of the server; None when it does not say: managed servers and most users may not ask."""
+    """Read a setting of the server; None if the user may not, as on most managed servers."""
     from redis.exceptions import RedisError
 
     try:
@@ -114,13 +114,13 @@ def _setting(redis: Any, name: str) -> str | None:
 
 
 def unread(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Yield which settings a server did not tell: those of managed ones often do not. Pure."""
+    """Report the settings that the server did not tell."""
     if silent := [each for each, value in asked.items() if value is None]:
         yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
 def submits(settings: Settings) -> Iterator[Finding]:
-    """Yield whether the store carries out what a submit asks of it, by the same commands on keys of the same kinds."""
+    """Run the store commands of a submit, on keys of the same kinds."""
 
     async def tried(client: TurnsClient) -> dict[str, str]:
         cancel, of_none = client.store.command(CANCEL), client.submitter.new_id()
@@ -147,7 +147,7 @@ def submits(settings: Settings) -> Iterator[Finding]:
 
 
 def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
-    """Yield whether a full disk has left a hole in the append-only file; elsewhere, whether it may."""
+    """Check if a full disk has left a hole in the append-only file, or may have."""
     check, refused = f"{name} append-only file", info.get("errorstat_MISCONF", {}).get("count", 0)
     if directory and any(without_holes(text := each.read_bytes()) != text for each in files_in(Path(directory))):
         fix = "make room on its disk: it is rewritten then, and else repaired when `turns up` starts again"
@@ -161,7 +161,7 @@ def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[
 
 
 def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
-    """Yield whether a cluster is asked as one. Pure."""
+    """Check if a node of a cluster is configured as a cluster."""
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
     if settings.store_is_cluster:
@@ -175,7 +175,11 @@ def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
 
 
 def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
-    """Yield whether a fail-over of a cluster is over before leases are; ``node_timeout`` in ms. Pure."""
+    """Check if leases outlast a fail-over of a cluster.
+
+    Args:
+        node_timeout: cluster-node-timeout of the server in milliseconds.
+    """
     if not settings.store_is_cluster or node_timeout is None:
         return
     check, seconds = f"{name} node timeout", int(node_timeout) / 1000
@@ -190,11 +194,14 @@ def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterat
 def replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
-    """Yield what a fail-over can lose, by a server's INFO. Pure.
+    """Check what a fail-over can lose.
 
-    ``durability`` is HELIX_DURABILITY, ``least`` the server's min-replicas-to-write (None when it does not say),
-    ``copies`` the replicas that a write waits for, ``priority`` the server's replica-priority (None when it does not
-    say).
+    Args:
+        info: the server's INFO.
+        durability: HELIX_DURABILITY.
+        least: the server's min-replicas-to-write; None if unknown.
+        copies: replicas that a write waits for.
+        priority: the server's replica-priority; None if unknown.
     """
     listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
     replicas = online(info)
@@ -222,13 +229,13 @@ def replication(
 
 
 def online(info: Info) -> int:
-    """Return how many replicas have caught up with a server. Pure."""
+    """Return how many replicas have caught up with the server."""
     listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
     return sum(each.get("state") == "online" for each in listed)
 
 
 def clock(name: str, redis: Any) -> Finding:
-    """Return how far the server's clock is from this machine's."""
+    """Compare the server's clock with this machine's."""
     before = time.time()
     seconds, micros = redis.time()
     skew = seconds + micros / 1e6 - (before + time.time()) / 2
@@ -239,7 +246,7 @@ def clock(name: str, redis: Any) -> Finding:
 
 
 def version(name: str, info: Info) -> Finding:
-    """Return whether the server is new enough, and patched. Pure."""
+    """Check if the server is recent enough and patched."""
     kind = "valkey" if "valkey_version" in info else "redis"
     text = str(info.get(f"{kind}_version", "0.0.0"))
     number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
@@ -255,7 +262,7 @@ def version(name: str, info: Info) -> Finding:
 
 
 def persistence(name: str, info: Info) -> Finding:
-    """Return whether what is acknowledged is on a disk within a second. Pure."""
+    """Check if acknowledged writes reach the disk within a second."""
     check = f"{name} persistence"
     if not int(info.get("aof_enabled", 0)):
         fix = "start it with --appendonly yes; until then its end loses turns"
@@ -271,9 +278,12 @@ def _is_embedded(settings: Settings) -> bool:
 
 
 def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
-    """Yield whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
+    """Check if acknowledged writes survive a power failure (docs/reliability.md).
 
-    ``synced`` is the server's appendfsync. The embedded broker has ``no``, and a process beside it syncs each second.
+    The embedded broker has ``no``, and a process beside it syncs every second.
+
+    Args:
+        synced: appendfsync of the server.
     """
     if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
         return
@@ -286,7 +296,7 @@ def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding
 
 
 def eviction(name: str, info: Info) -> Finding:
-    """Return whether the server may throw away what it was given, or is about to refuse more. Pure."""
+    """Check if the server may evict data or is about to refuse writes."""
     check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         fix = "start it with --maxmemory-policy noeviction"

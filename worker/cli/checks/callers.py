@@ -1,4 +1,4 @@
-"""Access to the relay: keys that somebody could guess, and a proxy that forwards without being trusted."""
+"""Check access to the relay: weak keys and untrusted proxies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from worker.cli.checks.finding import Finding
 from worker.cli.store_access import asked
 
 _BITS, _DAY_SECONDS = 128, 86_400
-#: What keys are made of, the fewest letters first; any other letter is counted as one of the last.
+#: Alphabets of keys, smallest first; other characters count as in the last.
 _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + string.digits + "-_")
 
 
 def callers(settings: Settings) -> Iterator[Finding]:
-    """Every finding about keys and proxies; nothing about a store that does not answer."""
+    """Check keys and proxies. An unreachable store yields no finding."""
     for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
         if weak := sum(most_bits(key) < _BITS for key in keys):
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"
@@ -36,7 +36,7 @@ def callers(settings: Settings) -> Iterator[Finding]:
 
 
 def most_bits(key: str) -> float:
-    """Return how much chance can be in a key at most, in bits. Pure."""
+    """Return an upper bound of a key's entropy in bits."""
     letters = set(key)
     size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))
     return len(key) * math.log2(size) if len(letters) >= 8 else 0.0

@@ -1,4 +1,4 @@
-"""The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
+"""Check the Claude CLI: installed, of a known version, with a key and working hooks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 from worker.cli.checks.models import _version_of
 
-#: The version whose endings were measured (docs/claude-cli.md).
+#: The version whose behaviour was measured (docs/claude-cli.md).
 MEASURED = "2.1.329"
-#: Nothing listens there: the CLI starts, runs its hooks, and fails without asking anybody.
+#: An address without a service: the CLI starts, runs its hooks and fails without a model call.
 _NOWHERE = "http://127.0.0.1:9"
 _SECONDS = 60.0
 
 
 def claude(settings: Settings) -> Iterator[Finding]:
-    """The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
+    """Check the Claude CLI: installed, of a known version, with a key and working hooks."""
     from worker.runners.claude.cli_program import find_program
 
     try:
@@ -38,7 +38,7 @@ def claude(settings: Settings) -> Iterator[Finding]:
 
 
 def version(program: str) -> Finding:
-    """Return whether the CLI's version is the one whose endings were measured."""
+    """Check if the CLI has the version whose behaviour was measured."""
     try:
         found = _version_of(program)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -50,7 +50,7 @@ def version(program: str) -> Finding:
 
 
 def key(settings: Settings) -> Finding:
-    """Return whether the CLI is given something to log in with."""
+    """Check if agents get credentials for the CLI."""
     if settings.claude_api_key:
         return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
     if given := [name for name in settings.claude_env if os.environ.get(name)]:
@@ -60,7 +60,7 @@ def key(settings: Settings) -> Finding:
 
 
 def other_service(settings: Settings) -> Iterator[Finding]:
-    """Bedrock and its like are other hosts than the door leads to: its witness sees no call to them."""
+    """Report Bedrock and similar services, whose calls bypass the model proxy and its call log."""
     used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
     if used:
         said = f"{used[0]} is set: its model calls do not pass the door, so no end of them is certified"
@@ -72,7 +72,7 @@ def other_service(settings: Settings) -> Iterator[Finding]:
 
 
 def hooks(settings: Settings) -> Finding:
-    """Return whether the hooks of a run are executed: without them no run is ever complete."""
+    """Run the CLI once to check if hooks work: without them no run ever counts as complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
     from worker.runners.guard.box import obstacle
@@ -110,7 +110,7 @@ def hooks(settings: Settings) -> Finding:
 
 
 def judge_hooks(ran: list[str], reason: str) -> Finding:
-    """Return what the hooks of a run that reached no service tell. Pure."""
+    """Report the hooks seen in a run that reached no service."""
     missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
     if not missing:
         return Finding("claude hooks", "ok", "SessionStart and SessionEnd in our run left their marks")

@@ -1,4 +1,4 @@
-"""The form of findings: one line a check, and what to do about it."""
+"""Define findings and print them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: how it is, and what to do about it."""
+    """The result of a check, and what to do about it."""
 
     check: str
     state: State
@@ -27,9 +27,10 @@ class Finding:
 
 
 def report(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
-    """Write each finding as it comes, or all as JSON. Ends the command with exit code 1 when something is wrong.
+    """Print each finding as it comes, or all as JSON. Exit with code 1 if a finding is wrong.
 
-    With ``more`` the JSON is a mapping of these, ``wrong`` (how many) and ``findings``; else the list of findings.
+    Args:
+        more: further entries of the JSON, which then is an object with ``wrong`` (a count) and ``findings``.
     """
     findings = []
     for finding in found:

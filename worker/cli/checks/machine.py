@@ -1,4 +1,4 @@
-"""The machine itself: can sessions be written, is there room for them, which validators are installed."""
+"""Check this machine: session folder, disk space, sandbox, validators, policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from worker.cli.checks.finding import Finding, State
 from worker.cli.policy import unheld_rules
 from worker.runners.tool_rules.shell_words import parser
 
-#: What to do where a folder cannot be written, by the error's number.
+#: Remedies for a folder that cannot be written, by error number.
 _WAYS_TO_WRITE = {
     errno.ENOSPC: "make room on that disk",
     errno.EDQUOT: "raise the quota of the workers' user, or make room",
@@ -34,7 +34,7 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
-    """Every finding about this machine."""
+    """Check this machine."""
     room = disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield sessions(settings)
@@ -46,7 +46,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 
 def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> Iterator[tuple[Sequence[str], Settings]]:
-    """Yield the models whose values of some settings are the same, and the settings as they hold for them."""
+    """Group models by the values of some settings, and yield each group with its settings."""
     found: dict[str, list[str]] = {}
     for model in models:
         found.setdefault(repr([getattr(settings.of_model(model), name) for name in names]), []).append(model)
@@ -55,12 +55,12 @@ def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> It
 
 
 def sessions(settings: Settings) -> Finding:
-    """True if sessions can be written: their folder, or the nearest one above it that exists. Writes a file there."""
+    """Check if sessions can be written, by writing a file to their folder or its nearest existing parent."""
     folder = _existing(settings.sessions_dir)
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:
         draft.write_text("may be removed")
-        draft.replace(name)  # whole or not at all: each file we write appears like this
+        draft.replace(name)  # atomically, like all files of this project
     except OSError as error:
         fix = _WAYS_TO_WRITE.get(error.errno or 0, f"let the workers' user (id {os.geteuid()}) write there")
         return Finding("sessions", "wrong", f"{folder} cannot be written: {error.strerror}", fix)
@@ -72,7 +72,7 @@ def sessions(settings: Settings) -> Finding:
 
 
 def box(settings: Settings) -> Finding:
-    """Return what agents run in, and what keeps them from running in a box with its own network."""
+    """Report which sandbox agents run in, or why they run without one."""
     from worker.runners.guard.box import network_obstacle, obstacle, weakness
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
@@ -95,13 +95,13 @@ def box(settings: Settings) -> Finding:
 
 
 def in_container(root: Path = Path("/")) -> bool:
-    """True inside a container of Docker, Podman or Kubernetes, as far as these say so."""
+    """Return True in a container of Docker, Podman or Kubernetes that identifies itself."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv", root / "var/run/secrets/kubernetes.io")
     return any(mark.exists() for mark in marks)
 
 
 def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
-    """Return whether every active validator is offered by what is installed here. Pure."""
+    """Check if every active validator is installed."""
     if missing := [name for name in active if name not in offered]:
         fix = "install the package that offers it wherever relay and workers run, or change HELIX_VALIDATORS"
         return Finding("validators", "wrong", f"active, but not offered on this machine: {', '.join(missing)}", fix)
@@ -111,7 +111,7 @@ def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
 
 
 def policies(settings: Settings) -> Iterator[Finding]:
-    """Yield whether the policy files can be used: as a relay finds them now."""
+    """Check if the policy files are valid, as a relay would load them now."""
     read = Policies(settings)
     try:
         read.check()

@@ -1,4 +1,4 @@
-"""Every model of HELIX_MODELS: is there a runner for it, and can that runner work."""
+"""Check every model of HELIX_MODELS: its runner exists and works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 
 def models(settings: Settings) -> Iterator[Finding]:
-    """A finding for each model. Asks services that models name for their list of models, once each."""
+    """Check each model; ask each model service once for its list of models."""
     from worker.agents import runner_names
     from worker.agents.ability import broken, lacking, listed_name, never_works
 
@@ -52,7 +52,7 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """Return why models of these settings can never work, a line each."""
+    """Return a line for each model that can never work with these settings."""
     from worker.agents.ability import never_works
 
     found = ((model, never_works(settings, model)) for model in settings.models)
@@ -60,7 +60,7 @@ def problems(settings: Settings) -> list[str]:
 
 
 def tested(settings: Settings, model: str) -> Iterator[Finding]:
-    """Yield whether the version of an agent's program is the one that was certified."""
+    """Check if an agent's program has the certified version."""
     from worker.agents.ability import certified_program
 
     program, wanted = certified_program(settings, model)
@@ -74,7 +74,7 @@ def tested(settings: Settings, model: str) -> Iterator[Finding]:
 
 
 def _version_of(program: str) -> str:
-    """Return a program's own words about its version. Raises ``OSError`` and ``TimeoutExpired``: it does not run."""
+    """Return the output of ``program --version``."""
     with tempfile.TemporaryDirectory() as home:
         env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
         done = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False)
@@ -93,7 +93,7 @@ def _fix(runner: str, known: tuple[str, ...]) -> str:
 
 
 def listed(url: str, key: str) -> Finding | frozenset[str] | None:
-    """The models that a service lists; None when it lists none; a finding (without a model's name) when it fails."""
+    """Return the models that a service lists: None if it has no list, a finding if the request fails."""
     request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
     if key:
         request.add_header("Authorization", f"Bearer {key}")
@@ -108,7 +108,7 @@ def listed(url: str, key: str) -> Finding | frozenset[str] | None:
         if error.code == http.HTTPStatus.NOT_FOUND:
             return None
         return Finding("", "wrong", f"{url}/models answers {error.code}", _URL_FIX)
-    except (OSError, ValueError) as error:  # not there, not HTTP, not JSON
+    except (OSError, ValueError) as error:  # unreachable, not HTTP, or not JSON
         reason = getattr(error, "reason", None) or error
         return Finding("", "wrong", f"{url} does not answer: {reason}", _URL_FIX)
     except (KeyError, TypeError):
@@ -118,7 +118,7 @@ def listed(url: str, key: str) -> Finding | frozenset[str] | None:
 def judge(
     model: str, option: str, url: str, found: Finding | frozenset[str] | None, spec: str = "openai_http"
 ) -> Finding:
-    """Return what a service's list says about one model. Pure."""
+    """Check if a service lists the model."""
     check = f"model {model}"
     match found:
         case Finding():

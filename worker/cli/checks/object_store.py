@@ -1,4 +1,4 @@
-"""The object store: does it keep the files of sessions."""
+"""Check the object store for sessions' files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from worker.cli.checks.finding import Finding
 
 
 def object_store(settings: Settings) -> Iterator[Finding]:
-    """Yield whether the store of sessions' files takes an object, returns and removes it, and what its clock says."""
+    """Check if the object store saves, returns and deletes an object, and compare its clock."""
     if not settings.files:
         return
     where = f"{settings.files}{f' at {masked(settings.files_endpoint)}' if settings.files_endpoint else ''}"

@@ -1,4 +1,4 @@
-"""Which plug-ins this installation has, and which of them cannot be imported."""
+"""Check the installed plug-ins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIX = "install the package again, or take it away"
 
 
 def plugins() -> Iterator[Finding]:
-    """Yield a finding for each plug-in that cannot be imported, then one with all that can."""
+    """Yield a finding for each plug-in that cannot be imported, then one for all others."""
     said = []
     for group, noun in GROUPS.items():
         problems = {name: _problem_of(group, name) for name in sorted(find_plugins(group))}
@@ -29,12 +29,12 @@ def plugins() -> Iterator[Finding]:
 
 
 def plugin_checks(settings: Settings) -> Iterator[Finding]:
-    """Yield what plug-ins find; one that raises is a finding, and the others go on."""
+    """Run the checks of plug-ins; a check that raises is a finding."""
     for name in sorted(find_plugins(CHECK)):
         try:
             yield from load_plugin(CHECK, name)(settings)
         except UnusablePlugin:
-            continue  # the finding about plug-ins says it
+            continue  # reported by the check of plug-ins
         except Exception as error:
             yield Finding(name, "warning", f"the plug-in's check failed: {error!r}", _FIX)
 
@@ -44,7 +44,7 @@ def _problem_of(group: str, name: str) -> str:
         return f"the command {name!r} is one of ours, which no plug-in replaces"
     try:
         found = load_plugin(group, name)
-        if group == COMMAND:  # its table is loaded, its module is not
+        if group == COMMAND:  # entry points of commands hold a table; import the module too
             importlib.import_module(found[name][0].partition(":")[0])
     except Exception as error:
         return str(error) or repr(error)

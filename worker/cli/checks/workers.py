@@ -1,4 +1,4 @@
-"""The workers: are they there, do they take messages, does a reaper look at what is due."""
+"""Check the workers: running, accepting messages, free of stuck turns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from worker.cli.store_access import asked
 from worker.turns.loops.rounds import SLOW_SHARE
 
 _PROBE_SECONDS = 5.0
-#: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
+#: Seconds after which a finished turn should have been sent as a trace.
 _UNTRACED_SECONDS = 120.0
-#: How many slots a worker has for each kind of work, and how many are free.
+#: All and free slots of a worker by queue.
 _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
     RUN_QUEUE: lambda each: (each.slots, each.free),
     CHECK_QUEUE: lambda each: (each.check_slots, each.check_free),
@@ -31,7 +31,7 @@ _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
 
 
 def workers(settings: Settings) -> Iterator[Finding]:
-    """Every finding about the workers. Sends a probe through the broker."""
+    """Check the workers; sends a probe through the broker."""
     if not settings.store_url:
         return
     try:
@@ -47,7 +47,12 @@ def workers(settings: Settings) -> Iterator[Finding]:
     yield from same_validators(reports)
     blamed = {alert.check for alert in standing.alerts}
     for probe in probes:
-        if not blamed & {f"workers {probe.queue}", "stalled", "sick", "quiet"}:  # else it follows from these
+        if not blamed & {
+            f"workers {probe.queue}",
+            "stalled",
+            "sick",
+            "quiet",
+        }:  # otherwise the missing workers explain the failed probe
             yield claimed(probe)
     yield kept(account)
     yield from backlog(standing, messages)
@@ -57,7 +62,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
 async def _ask(
     client: TurnsClient,
 ) -> tuple[InstallationState, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
-    standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
+    standing = await client.workers.standing()  # before the probe, which says nothing about turns
     probes = await client.prober.probe(_PROBE_SECONDS)
     untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
     messages = await client.workers.messages()
@@ -65,9 +70,9 @@ async def _ask(
 
 
 def stuck(standing: InstallationState) -> Iterator[Finding]:
-    """Yield what keeps turns from going on, causes first, as every page says it; then workers and waiting turns."""
+    """Report alerts, causes first, then free slots and waiting turns, in the words of the overview page."""
     for alert in standing.alerts:
-        if alert.check != "disk":  # its own check has said so
+        if alert.check != "disk":  # the check of the disk reports this
             yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
@@ -95,7 +100,7 @@ def stuck(standing: InstallationState) -> Iterator[Finding]:
 
 
 def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
-    """Yield whether the workers that were there are still there. Pure; they are remembered for a day."""
+    """Check if all workers of the last day are still there."""
     if not reports:
         return
     lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
@@ -109,7 +114,7 @@ def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
 
 
 def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
-    """Yield whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
+    """Check if every worker renews its leases in time."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
@@ -120,13 +125,13 @@ def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) ->
 
 
 def shared(standing: InstallationState) -> Iterator[Finding]:
-    """That all workers see the same folder of sessions, where no alert says that they do not. Pure."""
+    """Confirm that all workers see the same session folder, unless an alert says otherwise."""
     if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
 def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
-    """Yield whether all workers offer the same validators: each must be able to judge any turn. Pure."""
+    """Check if all workers have the same validators, as each must be able to validate any turn."""
     offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
     everything = frozenset[str]().union(*offers.values())
     lacking = sorted(
@@ -140,7 +145,7 @@ def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
 
 
 def kept(account: Account) -> Finding:
-    """Return whether every acknowledged turn ended or goes on. Pure."""
+    """Check if every acknowledged turn has ended or is still in progress."""
     said = f"{number_of(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
     if not account.lost:
         return Finding("turns kept", "ok", f"{said}, 0 lost")
@@ -149,7 +154,7 @@ def kept(account: Account) -> Finding:
 
 
 def claimed(probe: QueueProbe) -> Finding:
-    """The result of a probe. Pure."""
+    """Report the result of a probe."""
     check = f"claim {probe.queue}"
     if probe.state == "claimed":
         return Finding(check, "ok", f"{probe.worker} claimed a probe in {probe.seconds:.2f} s")
@@ -160,7 +165,7 @@ def claimed(probe: QueueProbe) -> Finding:
 
 
 def backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
-    """Yield how many messages are in the queues, and whether there are dead letters. Pure."""
+    """Report the messages in queues and the dead letters."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
     if standing.dead:
@@ -171,7 +176,7 @@ def backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[F
 
 
 def traces(untraced: int | None) -> Iterator[Finding]:
-    """Yield whether finished turns are sent as traces, where that was ever begun. Pure."""
+    """Check if finished turns are sent as traces, if tracing was ever started."""
     if untraced:
         fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)

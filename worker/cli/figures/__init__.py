@@ -1,1 +1,1 @@
-"""Commands that show figures: live, over a span of time, as traces."""
+"""Commands that show figures: live, over a time span, by flow version."""

@@ -1,4 +1,4 @@
-"""``turns flow``: the versions of HELIX_FLOW_VERSION, rolling one back, taking it back (ADR-034)."""
+"""Implement ``turns flow``: show the versions of HELIX_FLOW_VERSION, roll back and resume one (ADR-034)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``turns stats`` and ``retry-rate``: how turns ended, what it cost, and how often agents were asked again, and why."""
+"""Implement ``turns stats`` and ``turns retry-rate``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.store_access import since_option, span, with_client
 
-#: Columns of a course of time: what was rejected most.
+#: Most rules with a column of their own in a table over time.
 _COLUMNS = 5
 
 
@@ -49,7 +49,7 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
 
 
 def _course(rate: RetryRate) -> list[tuple[str, ...]]:
-    """A line for each piece of the time, and a column for each of the rows that count most."""
+    """Return a row for each time span, with a column for each of the most rejected rules."""
     names = [row.name for row in rate.rows[:_COLUMNS]]
     head = ("from", "turns", "again", "rate", *(one_line(name, 30) for name in names))
     lines = [head]
@@ -70,7 +70,7 @@ def _cell(row: Share | None) -> str:
 
 
 def percent(rate: float | None) -> str:
-    """A share as people read it."""
+    """Format a share as a percentage."""
     return "-" if rate is None else f"{rate:.1%}"
 
 
@@ -131,7 +131,7 @@ def _write(stats: Stats) -> None:
 
 
 def _of_phases(stats: Stats) -> Iterator[str]:
-    """Yield how phases were verified and what was handed on; nothing where there was nothing of it."""
+    """Yield how phases were verified and what was escalated; nothing if there was neither."""
     row = stats.phases
     if row.judged:
         attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"

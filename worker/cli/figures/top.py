@@ -1,4 +1,4 @@
-"""``turns top``: what runs now and how it goes, in a terminal: the overview page's facts, read over again."""
+"""Implement ``turns top``: the facts of the overview page, refreshed in a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.store_access import with_client
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
 
-#: Another screen without a cursor, and back; to the first line; to the end of a line; to the end of the screen.
+#: Switch to the alternate screen without cursor, and back; move home; clear to the end of the line, of the screen.
 _ENTER, _LEAVE, _HOME, _REST_OF_LINE, _REST = (
     "\x1b[?1049h\x1b[?25l",
     "\x1b[?25h\x1b[?1049l",
@@ -90,7 +90,7 @@ async def _draw(client: TurnsClient, span: str) -> None:
 
 
 def frame(seen: Overview, width: int, height: int) -> list[Line]:
-    """Return what the terminal shows: ``height`` lines at most, none wider than ``width``. Pure."""
+    """Render the overview as at most ``height`` lines of at most ``width`` characters."""
     total, span = seen.figures.whole.total, seen.figures.span
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:
@@ -162,7 +162,7 @@ def _ended(turn: Turn) -> Line:
 
 
 def _span(seconds: float) -> str:
-    """A duration in few letters: 4.2s, 41s, 3m20s, 2h05m."""
+    """Format a duration briefly: 4.2s, 41s, 3m20s, 2h05m."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f}s"
     whole = int(seconds)

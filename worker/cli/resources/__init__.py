@@ -1,1 +1,1 @@
-"""Commands of the resources that operators list (``api_client/resources``)."""
+"""Commands about the resources that operators list (``api_client/resources``)."""

@@ -1,4 +1,4 @@
-"""``turns budgets``."""
+"""Implement ``turns budgets``."""
 
 from __future__ import annotations
 

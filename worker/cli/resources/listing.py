@@ -1,4 +1,4 @@
-"""The command that lists a resource."""
+"""Build commands that list a resource."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from worker.cli.store_access import with_client
 
 
 def make_list_command(resource: Resource[Any], name: str, about: str, *, under: str = "") -> click.Command:
-    """Make the command that lists a resource. ``under``: its JSON is an object, with the rows under this name."""
+    """Build the command that lists a resource.
+
+    Args:
+        about: help text of the command.
+        under: put the JSON's rows under this name of an object; empty: a plain list.
+    """
 
     @json_option
     def listed(as_json: bool) -> None:
@@ -36,7 +41,7 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
-    """Rows as a table; ``now`` in seconds since the epoch, 0 for this moment."""
+    """Print rows as a table; ``now`` is in seconds since the epoch, 0 for the current time."""
     context = CellContext(now or time.time(), with_names(load().keys_path))
     cells = [tuple(_cell(column, row, context) for column in columns) for row in rows]
     write_table([tuple(column.head for column in columns), *cells])

@@ -1,4 +1,4 @@
-"""``turns pause``, ``resume``, ``paused``: keep turns from starting, for maintenance or while a provider is out."""
+"""Implement ``turns pause``, ``resume`` and ``paused``: keep turns from starting, for example during maintenance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from worker.cli.output import json_option, write_said
 from worker.cli.resources.listing import make_list_command
 from worker.cli.store_access import span, whoami, with_client
 
-#: Between two looks of ``--wait``, in seconds.
+#: Seconds between polls of ``--wait``.
 _LOOK_SECONDS = 0.5
 
 
 def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Read an option that is a moment: 14:30 (today, or tomorrow), or 2026-12-24T08:00, local unless it has a zone."""
+    """Parse an option that is a time: 14:30 (today or tomorrow) or 2026-12-24T08:00, local unless it has a zone."""
     if not value:
         return 0.0
     try:
@@ -40,7 +40,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 
 def _name(what: str, name: str) -> str:
-    """An owner is a hash; people name it as `turns keys list` does."""
+    """Return the hash of an owner that was named as in `turns keys list`; other names stay."""
     return owner_named(name) if what == "owner" else name
 
 
@@ -76,7 +76,7 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
 
 
 async def _at_work(client: TurnsClient, begun: Pause) -> bool:
-    """Return whether turns that the pause is about are still worked on; of the intake: have not ended."""
+    """Return True while turns that the pause concerns are running; for the intake: while turns are unfinished."""
     if begun.what == "intake":
         return bool(await client.lists.unfinished(Search()))
     state = "validating" if begun.name == "check" else "running"

@@ -25,7 +25,7 @@ GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
 
 class Line(NamedTuple):
-    """A line of text, its style (a colour, ``bold``, ``dim``, or several), and True if it continues the previous line."""
+    """A line of text, its style (colours, ``bold``, ``dim``), and True if it continues the previous line."""
 
     text: str
     style: str = PLAIN
