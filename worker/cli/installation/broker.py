@@ -1,4 +1,4 @@
-"""``turns broker``: the embedded broker alone."""
+"""Implement ``turns broker``: run the embedded broker alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``turns demo``: a separate installation, and turns that go wrong in every way."""
+"""Implement ``turns demo``: play turns that go wrong on a separate installation."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-#: Shorter than the default, so that nobody waits long for the killed worker's turn.
+#: Shorter than the default, so that the killed worker's turn continues soon.
 _LEASE_SECONDS = 3.0
 _TURN_SECONDS = 60.0
-#: The agent has written this many pieces when its worker is killed.
+#: Pieces of the answer after which the worker is killed.
 _PIECES_BEFORE_KILL = 10
 
 
@@ -68,7 +68,7 @@ def demo(locale: str, as_json: bool) -> None:
     logs = directory / "logs"
     logs.mkdir()
     try:
-        installation = plan(settings, Address(port=0), processes=1)  # the one that a scene kills
+        installation = plan(settings, Address(port=0), processes=1)  # a scene kills this process
         with Supervisor(installation.programs, logs=logs) as supervisor:
             results = asyncio.run(_play(installation, supervisor, locale, as_json=as_json))
     except BaseException:
@@ -152,7 +152,7 @@ async def _play_scene(
 async def _watch(
     scene: Scene, client: TurnsClient, turn_id: str, supervisor: Supervisor, timeline: Timeline | None
 ) -> None:
-    """Show a turn's events, and kill the worker once its agent writes, where the scene says so."""
+    """Show a turn's events, and kill the worker while the agent writes if the scene demands it."""
     to_kill, written = scene.kill_worker, 0
     show: Callable[[Event], None] = timeline.show if timeline else lambda event: None
     async for event in client.reader.follow(turn_id):
@@ -184,7 +184,7 @@ def _show(result: Result, timeline: Timeline) -> None:
 
 
 async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Result]) -> None:
-    """The retry-rate table, as ``turns retry-rate`` prints it."""
+    """Print the retry rate as ``turns retry-rate`` does."""
     whole, by = await client.figures.retry_rate(3600), await client.figures.retry_rate(3600, "code")
     timeline.write(Line("\nretry rate", BOLD))
     timeline.write(

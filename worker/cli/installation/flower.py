@@ -1,4 +1,4 @@
-"""Flower with all its pages behind the password: of itself it leaves /metrics and /healthcheck open."""
+"""Run Flower with /metrics and /healthcheck behind the password, which Flower leaves open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.app import app
 
 
 def main() -> None:
-    """Run Flower; its options come from FLOWER_* variables, the password also from FLOWER_BASIC_AUTH_FILE."""
+    """Run Flower with options from FLOWER_* variables and the password from FLOWER_BASIC_AUTH or its file."""
     os.umask(0o077)  # its history names users' sessions
     if path := os.environ.pop("FLOWER_BASIC_AUTH_FILE", ""):
         os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text().strip()

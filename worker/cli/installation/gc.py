@@ -1,4 +1,4 @@
-"""``turns gc``: delete what is older than the settings allow, in the store and in HELIX_ROOT."""
+"""Implement ``turns gc``: delete old data from the store, HELIX_ROOT and the object store."""
 
 from __future__ import annotations
 
@@ -67,16 +67,18 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
     else:
         _say(report)
     if not dry_run:
-        with_client(lambda client: client.store.note(GC_AT, str(int(time.time()))))  # its alert: gc has stopped
+        with_client(
+            lambda client: client.store.note(GC_AT, str(int(time.time())))
+        )  # an alert reports if this time gets old
     if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
         raise click.exceptions.Exit(NO)
 
 
 def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict[str, Any]:
-    """Remove what is old enough, one folder after the other; the store is asked about each session.
+    """Delete old folders one by one, asking the store about each session.
 
     Raises:
-        StoreUnavailable: the store went away: nothing more is removed.
+        StoreUnavailable: the store is unreachable; the rest stays.
     """
     from worker.files.folder_clearing import old_folders, remove
     from worker.phases.phase_clearing import old_phase_attempts

@@ -1,4 +1,4 @@
-"""Check that an address can be listened on, before anything is started on it."""
+"""Check that an address is free before starting anything."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ PORTS = click.IntRange(0, 65_535)
 
 
 class CannotStart(HelixError):
-    """Something stands in the way; the message says what to do about it."""
+    """Raised when an installation cannot start; the message says what to do."""
 
     code = "cannot_start"
 
 
 class Address(NamedTuple):
-    """Where the relay listens."""
+    """The host and port on which the relay listens."""
 
     host: str = "127.0.0.1"
     port: int = 8765
 
     @property
     def url(self) -> str:
-        """The relay's address for a client on this machine."""
+        """Return the relay's URL for clients on this machine."""
         host = "127.0.0.1" if self.host in {"", "0.0.0.0", "::"} else self.host  # noqa: S104 - not bound here
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
 def free_port(host: str, port: int) -> int:
-    """The port of the relay if it is free, or a free one for 0.
+    """Return the port if it is free, or any free port for 0.
 
     Raises:
-        CannotStart: somebody listens there, or the address is not this machine's.
+        CannotStart: the port is in use, or the address belongs to another machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:

@@ -1,4 +1,4 @@
-"""``turns openwebui``: the exact settings for an Open WebUI in front of this installation, and whether they work."""
+"""Implement ``turns openwebui``: generate the settings of Open WebUI for this installation, and check them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from worker.cli.installation.listening import Address
 from worker.cli.installation.openwebui_check import RelayAddress, examine
 from worker.cli.output import json_option
 
-#: The version everything here was seen with, in a real browser (docs/open-webui.md).
+#: The version tested in a real browser (docs/open-webui.md).
 SEEN = "v0.12.4"
-#: Header -> Open WebUI's name for what it fills in. They distinguish a Regenerate from a new question.
+#: Headers and the variables with which Open WebUI fills them; they tell Regenerate from a new question.
 TEMPLATES = {
     "X-Owui-Task": "{{TASK}}",
     "X-Owui-Chat-Id": "{{CHAT_ID}}",
@@ -31,7 +31,7 @@ TEMPLATES = {
 }
 NO_KEY = "PASTE-A-KEY-OF-turns-keys-create"
 _ADMINS_ONLY = "Only admins see a model until it is imported (turns openwebui --print models), or, for one team, until"
-#: What overrides what.
+#: Comments on precedence in the generated files.
 _NOTES = [
     '# OPENAI_API_BASE_URLS, if it is set too, wins over OPENAI_API_BASE_URL; "0" below is then its first address.',
     "# ENABLE_PERSISTENT_CONFIG=False: this file wins at each start over what was set in the Admin Panel.",
@@ -99,12 +99,12 @@ def check(
 
 
 def with_version(url: str) -> str:
-    """The relay's address with /v1, which people forget."""
+    """Append /v1 to the relay's address if it is missing."""
     return f"{url.rstrip('/')}/v1" if urlsplit(url).path in {"", "/"} else url
 
 
 def address(settings: Settings) -> str:
-    """The relay's address for a client on this machine: that of a running `turns up`, if we ask its store."""
+    """Return the relay's address on this machine, taken from a running `turns up` with the same store."""
     installation = running(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
@@ -112,14 +112,14 @@ def address(settings: Settings) -> str:
 
 
 def first_key(settings: Settings) -> str:
-    """A key that Open WebUI can use; an empty one would hide the models there."""
+    """Return a key for Open WebUI, never empty: without key Open WebUI hides the models."""
     if settings.forwarding_keys or settings.api_keys:
         return (*settings.forwarding_keys, *settings.api_keys)[0]
     return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
 
 
 def environment(settings: Settings, url: str, key: str) -> dict[str, str]:
-    """Open WebUI's environment."""
+    """Build Open WebUI's environment variables."""
     signed = {"FORWARD_USER_INFO_HEADER_JWT_SECRET": settings.user_jwt_secret} if settings.user_jwt_secret else {}
     return {
         "OPENAI_API_BASE_URL": url,
@@ -135,7 +135,7 @@ def environment(settings: Settings, url: str, key: str) -> dict[str, str]:
 
 
 def env_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """The environment for a shell (`set -a; . FILE`) or for Compose's `env_file`."""
+    """Render the environment for a shell (`set -a; . FILE`) or Compose's `env_file`."""
     values = environment(settings, url or address(settings), key or first_key(settings))
     head = [
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then: set -a; . ./open-webui.env",
@@ -146,7 +146,7 @@ def env_file(settings: Settings, url: str | None, key: str | None) -> str:
 
 
 def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """The environment for `docker run --env-file`: it takes each value as it is, quotes included."""
+    """Render the environment for `docker run --env-file`, which keeps quotes."""
     url = url or address(settings).replace("127.0.0.1", "host.docker.internal")
     values = environment(settings, url, key or first_key(settings))
     head = [
@@ -159,8 +159,8 @@ def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
 
 
 def compose_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """An override for compose/compose.yaml: the service ``open-webui``, on the relay's network."""
-    # Compose reads $ as the start of a variable.
+    """Render an override for compose/compose.yaml with the service ``open-webui`` on the relay's network."""
+    # Compose expands variables after $.
     given = {name: value.replace("$", "$$") for name, value in environment(settings, "", "").items()}
     given["OPENAI_API_BASE_URL"] = url or "http://web:8765/v1"
     given["OPENAI_API_KEY"] = key.replace("$", "$$") if key else "${HELIX_WEBUI_KEY:?a key of the relay}"
@@ -183,9 +183,9 @@ def compose_file(settings: Settings, url: str | None, key: str | None) -> str:
 
 
 def model_entry(model: str, settings: Settings) -> dict[str, Any]:
-    """A model as Open WebUI imports it: an override of the one the relay lists, readable by every user.
+    """Build a model for Open WebUI's import, readable by all users.
 
-    Its capabilities replace those the relay sends, so they repeat that no built-in tools are wanted.
+    Its capabilities replace those from the relay, so they disable the built-in tools again.
     """
     locale, vision = settings.locale, settings.of_model(model).vision
     prompts = [{"title": [one, two], "content": f"{one}: "} for one, two in _PROMPTS.get(locale, _PROMPTS["en"])]
@@ -206,7 +206,7 @@ def model_entry(model: str, settings: Settings) -> dict[str, Any]:
 
 
 def icon(model: str, size: int = 64) -> bytes:
-    """A PNG: a ring with a dot, in a colour of the model's own. Open WebUI takes no SVG here."""
+    """Draw a PNG icon in a colour derived from the model's name; Open WebUI accepts no SVG here."""
     red, green, blue = (64 + part % 128 for part in zlib.crc32(model.encode()).to_bytes(4, "big")[:3])
     middle = (size - 1) / 2
 

@@ -1,4 +1,4 @@
-"""Checks of ``turns openwebui check``: the relay, asked as Open WebUI asks it, and what Open WebUI really sent."""
+"""Check the relay with requests like Open WebUI's, and evaluate the last request of the real Open WebUI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from api_client.relay_state.openwebui_seen import SeenRequest
 from worker.cli.checks.finding import Finding
 from worker.cli.store_access import with_client
 
-#: Requests of this command say so, and are not taken for Open WebUI's own.
+#: User agent that tells these requests from those of Open WebUI.
 AGENT = "turns-openwebui-check"
 _KEY_FIX = "make one with `turns keys create webui --forwards-users`, and give it with --key"
 _PRINT_FIX = (
@@ -29,14 +29,14 @@ _PRINT_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class RelayAddress:
-    """The address of the relay and the key for it; ``timeout`` in seconds."""
+    """The relay's URL, an API key, and a timeout in seconds."""
 
     url: str
     key: str
     timeout: float
 
     def open(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> Any:
-        """Send one request; the answer is to be read and closed."""
+        """Send a request and return the open response."""
         head = {"authorization": f"Bearer {self.key}", "user-agent": AGENT, "content-type": "application/json"}
         head |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else json.dumps(body).encode()
@@ -45,7 +45,7 @@ class RelayAddress:
 
 
 def examine(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -> Iterator[Finding]:
-    """Every finding, in the order in which one would repair them; after one that is wrong the rest is not looked at."""
+    """Run all checks and yield findings, causes first; stop at the first failure."""
     try:
         with relay.open("/models") as answer:
             models = [entry["id"] for entry in json.load(answer)["data"]]
@@ -70,7 +70,7 @@ def examine(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -
 
 
 def unreachable(relay: RelayAddress, error: Exception, check: str = "address") -> Finding:
-    """Return what a request that failed tells."""
+    """Build the finding for a failed request."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
             reason = _message_of(error.read(4096))
@@ -90,7 +90,7 @@ def _message_of(body: bytes) -> str:
 
 
 def background(relay: RelayAddress, model: str) -> Finding:
-    """Return whether a request for a title is answered without a turn."""
+    """Check that a request for a chat title is answered without a turn."""
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
     head = {"x_owui_task": "title_generation", "x_owui_message_id": "", "x_owui_user_id": AGENT}
@@ -103,7 +103,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
 
 
 def turn(relay: RelayAddress, model: str) -> Finding:
-    """Return whether a message on a page is answered: progress, text, an end."""
+    """Check that a chat message is answered with progress, text and an end."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}
     head = {
@@ -129,7 +129,7 @@ def turn(relay: RelayAddress, model: str) -> Finding:
 
 
 class PageView:
-    """The view of a page of Open WebUI on a stream."""
+    """The parts of a response stream that Open WebUI's page shows."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -137,7 +137,7 @@ class PageView:
         self.done = False
 
     def read(self, line: str) -> None:
-        """Take in one line of the stream."""
+        """Process a line of the stream."""
         data = line.removeprefix("data: ").strip()
         if data == "[DONE]":
             self.done = True
@@ -149,7 +149,7 @@ class PageView:
 
 
 def seen(settings: Settings) -> Iterator[Finding]:
-    """Yield what the real Open WebUI was last seen to send through any relay of this installation."""
+    """Check the last request of the real Open WebUI to any relay of this installation."""
     try:
         found = with_client(lambda client: client.openwebui_seen.last())
     except HelixError as error:
@@ -162,7 +162,7 @@ def seen(settings: Settings) -> Iterator[Finding]:
 
 
 def judge(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
-    """Yield what a request shows of Open WebUI's settings. Pure."""
+    """Report what a request reveals about Open WebUI's settings."""
     when = f"last asked {seconds / 60:.0f} min ago"
     if not saw.task or not saw.chat:
         missing = "the header templates (X-Owui-Task ...)" if not saw.task else "the chat's id"

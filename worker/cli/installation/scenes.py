@@ -1,6 +1,6 @@
-"""Scenes of ``turns demo``: each message, what must come of it, and whether it did.
+"""Define the scenes of ``turns demo`` and check their results.
 
-What the agent writes is in ``worker/runners/scripted``: ``demo_de.yaml`` and ``demo_en.yaml``.
+``worker/runners/scripted/demo_de.yaml`` and ``demo_en.yaml`` hold the agent's answers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from api_client.contract.turn import Outcome, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One message of the demo, and what must come of it; else the demo has failed.
+    """A message of the demo and its expected result.
 
     Attributes:
-        title: what the audience sees. de, en: what is sent, by language; the agent's script answers it.
-        outcome, attempts: what must come of it. step_source: where the step must come from; empty when nobody cares.
-        kill_worker: the worker is killed once the agent has begun to write.
+        title: caption for the audience.
+        de, en: the message in each language.
+        outcome, attempts: expected result of the turn.
+        step_source: expected origin of the step; empty: any.
+        kill_worker: kill the worker once the agent writes.
     """
 
     title: str
@@ -82,7 +84,7 @@ SCENES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of a scene. ``client_text`` is what the openai client received, ``client_error`` what it raised."""
+    """The result of a scene, with the text or the error that the openai client received."""
 
     scene: Scene
     turn: Turn
@@ -92,7 +94,7 @@ class Result:
 
     @property
     def problems(self) -> list[str]:
-        """Return how it differs from what the scene expects; empty when it does not."""
+        """Return the differences from what the scene expects."""
         turn, scene = self.turn, self.scene
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),
@@ -107,7 +109,7 @@ class Result:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """The line of ``--json``."""
+        """Return the result as in the output of ``--json``."""
         return {
             "turn_id": self.turn.turn_id,
             "scene": self.scene.title,

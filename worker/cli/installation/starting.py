@@ -1,4 +1,4 @@
-"""Checks before an installation or a worker starts: its store and broker, and the programs of its agents."""
+"""Check store, broker and agents' programs before an installation or worker starts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings, masked
 from worker.processes.supervisor import NotReady
 
-#: Between two questions to a server that does not answer, in seconds.
+#: Seconds between requests to a server that does not answer.
 _PAUSE_SECONDS = 0.3
-#: Refusals that no waiting ends.
+#: Error codes that waiting does not cure.
 _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
 def require_store_of(settings: Settings, stopping: threading.Event | None = None) -> None:
-    """Wait for store and broker, then refuse a store that is half restored.
-
-    Returns early once ``stopping`` is set.
+    """Wait for store and broker, and refuse a half-restored store. Returns early when ``stopping`` is set.
 
     Raises:
-        SettingsError: as ``refuse_half_restored``. StoreUnavailable: as ``await_server``.
+        SettingsError: the store is half restored, or a server is too old.
+        StoreUnavailable: a server refuses the password or did not answer in time.
     """
     stopping = stopping or threading.Event()
     await_server("store", settings, stopping)
@@ -44,10 +43,10 @@ def require_store_of(settings: Settings, stopping: threading.Event | None = None
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:
-    """Wait until the server answers, and say so where it does not at once. One that loads its data does answer.
+    """Wait until a server answers, and tell the user about the wait. A server that loads its data counts as answering.
 
     Raises:
-        StoreUnavailable: it does not accept the password, or did not answer for ``store_wait_seconds``.
+        StoreUnavailable: the password is refused, or there was no answer for ``store_wait_seconds``.
     """
     from redis.exceptions import RedisError
 
@@ -82,10 +81,10 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
 
 
 def require_version(name: str, server: Any) -> None:
-    """Refuse a server that is too old for our commands; one that does not tell its version is taken.
+    """Refuse a server that is too old; accept a server whose version is unknown.
 
     Raises:
-        SettingsError: as ``turns doctor`` says it.
+        SettingsError: the server is too old.
     """
     from redis.exceptions import ResponseError
 
@@ -93,7 +92,7 @@ def require_version(name: str, server: Any) -> None:
 
     try:
         found = version(name, server.info("server"))
-    except ResponseError:  # this user may not ask
+    except ResponseError:  # the user may not read INFO
         return
     if found.state == "wrong":
         raise SettingsError([f"the {name}: {found.message}; {found.fix}"])
@@ -101,10 +100,11 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def store_named(settings: Settings) -> Iterator[None]:
-    """Replace the error where a worker in the block was never ready because of the store.
+    """Replace NotReady by the store's error if a worker in the block did not become ready because of the store.
 
     Raises:
-        SettingsError, StoreUnavailable: as ``require_store_of``. NotReady: it was not because of the store.
+        SettingsError, StoreUnavailable: the store is the cause.
+        NotReady: the store is fine.
     """
     try:
         yield
@@ -114,7 +114,7 @@ def store_named(settings: Settings) -> Iterator[None]:
 
 
 class _Gone(threading.Event):
-    """Set once the process that made it has ended: for its copies."""
+    """An event that forked children see as set once their parent has ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,9 +125,10 @@ class _Gone(threading.Event):
 
 
 def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
-    """Begin ``work`` in a copy of this process, so that what it imports stays out of this one, which is to stay small.
+    """Start ``work`` in a forked process, so that its imports do not enlarge this process.
 
-    Returns a function that waits for its end, or ends it once the event is set. It raises the error of the work.
+    Return a function that waits for the end of the work, or kills it when the event is set, and raises the error of the
+    work.
     """
     gone, (reading, writing) = _Gone(), os.pipe()
     copy = os.fork()

@@ -1,4 +1,4 @@
-"""Words for the agents that a stop waits for, at its beginning."""
+"""Tell the user which agents a stop waits for."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from api_client.store.connecting import open_store
 from api_client.workers.reports import written_reports
 from worker.cli.output import number_of
 
-#: A worker that is silent for longer is not one of those that end now, in seconds.
+#: Seconds after which the report of a worker is ignored.
 _FRESH_SECONDS = 10.0
 
 
 def say_what_it_waits_for(settings: Settings) -> None:
-    """Write one line to standard error: how many agents are at work on this machine, and how long they may go on."""
+    """Print on stderr how many agents are running on this machine, and how long they may continue."""
     working = _turns_at_work(settings)
     if working == 0:
         click.echo("stopping: no agent is at work", err=True)
@@ -32,12 +32,12 @@ def say_what_it_waits_for(settings: Settings) -> None:
 
 
 def say() -> None:
-    """Write that line from a separate process, by the settings of the environment."""
+    """Print how many agents a stop waits for, using the settings of the environment."""
     say_what_it_waits_for(load())
 
 
 def _turns_at_work(settings: Settings) -> int | None:
-    """Agents at work on this machine, by what its workers last reported; None when the store does not answer."""
+    """Return the agents running on this machine by the workers' last reports; None if the store is unreachable."""
     try:
         reports = asyncio.run(_reports(settings))
     except RedisError:

@@ -1,4 +1,4 @@
-"""``turns up``: a whole installation in one command."""
+"""Implement ``turns up``: run a whole installation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FLOWER_PORT = 5555
 
 @dataclass(frozen=True)
 class Installation:
-    """Parts that ``turns up`` starts, and its words about them."""
+    """The programs that ``turns up`` starts, and their descriptions."""
 
     settings: Settings
     programs: list[Program]
@@ -57,12 +57,12 @@ class Installation:
 
     @property
     def keyless(self) -> bool:
-        """Return whether the relay serves without keys, and an operator there needs the token."""
+        """Return True if the relay works without API keys, so that an operator needs the token."""
         return not (self.settings.api_keys or self.settings.forwarding_keys or self.settings.keys_path.exists())
 
     @property
     def addresses(self) -> dict[str, object]:
-        """Return what run.json and ``--json`` say."""
+        """Return the content of run.json and of ``--json``."""
         found: dict[str, object] = {
             "redis_url": self.settings.store_url,
             "web_url": self.relay.url,
@@ -96,10 +96,10 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
     state = programs.state_dir(settings)
     with only_one(state):
         require_whole(settings.root)
-        (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
+        (state / RUN_FILE).unlink(missing_ok=True)  # left by a killed run, whose broker is gone
         require_models(settings := load())
         named = bool(settings.store_url and settings.broker_url)
-        if named:  # before the ports: who cannot use the store has nothing to listen for
+        if named:  # before the ports: without the store there is nothing to serve
             require_store_of(settings)
         installation = plan(settings, Address(host, port), flower=not no_flower)
         configure_logging(installation.settings)
@@ -108,7 +108,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
         directory = None if verbose else state / "logs"
         if directory:
             directory.mkdir(exist_ok=True)
-            for file in directory.glob("*.log"):  # those of the run before
+            for file in directory.glob("*.log"):  # logs of the previous run
                 file.replace(file.with_suffix(".log.1"))
         supervisor = Supervisor(
             installation.programs, logs=directory, on_exit=programs.noting_exits(installation.settings)
@@ -127,7 +127,11 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
 
 
 def require_models(settings: Settings) -> None:
-    """Refuse to start with a model that can never work. Raises ``SettingsError``: names each such model, and why."""
+    """Refuse to start with models that can never work.
+
+    Raises:
+        SettingsError: lists each such model with the reason.
+    """
     require_fitting(settings)
     found = problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.of_model(model).validators]
@@ -138,11 +142,12 @@ def require_models(settings: Settings) -> None:
 
 
 def plan(settings: Settings, relay: Address, processes: int | None = None, *, flower: bool = False) -> Installation:
-    """Decide which programs start: broker if none is set, the processes of a worker, the relay, Flower, traces.
+    """Choose the programs to start: broker if none is set, worker processes, relay, Flower, traces.
 
     Raises:
-        BrokerError: no broker is set and none can be started. CannotStart: a port is taken. SettingsError: a policy
-            file cannot be used.
+        BrokerError: no broker is set and none can be started.
+        CannotStart: a port is in use.
+        SettingsError: a policy file is invalid.
     """
     started: list[Program] = []
     address = masked(settings.store_url)
@@ -165,7 +170,7 @@ def plan(settings: Settings, relay: Address, processes: int | None = None, *, fl
 
 
 def _flower_port() -> int:
-    """Flower's own port; a free one where that is taken, as on a machine with two installations."""
+    """Return Flower's default port, or any free port if another installation uses it."""
     try:
         return free_port("127.0.0.1", _FLOWER_PORT)
     except CannotStart:
@@ -174,10 +179,10 @@ def _flower_port() -> int:
 
 @contextlib.contextmanager
 def only_one(state: Path) -> Iterator[None]:
-    """Hold the lock of an installation.
+    """Hold the lock of an installation during the block.
 
     Raises:
-        CannotStart: `turns up` (or a restore) runs on it; names the process.
+        CannotStart: `turns up` or a restore is running; names the process.
     """
     with (state / "up.lock").open("a+") as file:
         try:
@@ -214,5 +219,5 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
     if receiver := endpoint(os.environ):
         click.echo(f"  traces  {why_off(os.environ) or f'sent to {receiver}'}")
-    turns = "turns" if shutil.which("turns") else sys.argv[0]  # `make up` runs it where no PATH leads
+    turns = "turns" if shutil.which("turns") else sys.argv[0]  # `make up` runs without PATH
     click.echo(f'  logs    {state / "logs"}\n\nTry: {turns} submit --watch "..."      Ctrl-C ends everything.')

@@ -1,4 +1,4 @@
-"""``turns web``: the relay."""
+"""Implement ``turns web``: run the relay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def web(host: str, port: int) -> None:
     try:
         free_port(host, port)
     except CannotStart:
-        configure_logging(replace(settings, log_level="error"))  # one line says why it does not start
+        configure_logging(replace(settings, log_level="error"))  # one line with the reason is enough
         refuse_half_restored(settings)
         raise
     refuse_half_restored(settings)

@@ -1,4 +1,4 @@
-"""``turns worker``: the processes of a worker under a supervisor, or one process in the foreground."""
+"""Implement ``turns worker``: supervised worker processes, or one process in the foreground."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.runners.claude.cli_program import missing_programs
 
 
 def capacity(settings: Settings, processes: int | None = None) -> str:
-    """Return what a worker with these settings, in this many processes, can do at once."""
+    """Describe how many agents and validations a worker with these settings runs at once."""
     shares = programs.shares(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
@@ -54,20 +54,20 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
 
-    look_at_the_store = copied(lambda stops: require_store_of(settings, stops))  # while the processes start
+    look_at_the_store = copied(lambda stops: require_store_of(settings, stops))  # meanwhile the worker processes start
 
     def say_what_it_waits_for() -> None:
-        """In a process of the files that are there then, maybe newer ones; this one stays small meanwhile."""
+        """Tell the user about the stop, in a process that loads the current files and keeps this one small."""
         asks = "from worker.cli.installation.stopping import say; say()"
-        with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine in need: it ends all the same
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
             subprocess.run(
                 [sys.executable, "-P", "-c", asks], env=programs.environ_of(settings), check=False, timeout=10
             )
 
     def show() -> None:
-        """For a liveness check: the file is touched while all take messages (compose/compose.yaml asks for it)."""
+        """Touch the file of the liveness check while all processes accept messages (compose/compose.yaml)."""
         if ready := os.environ.get(programs.READY_VARIABLE):
-            with contextlib.suppress(OSError):  # a disk that takes no writes does not end what else goes on
+            with contextlib.suppress(OSError):  # a full disk must not stop the worker
                 Path(ready).touch()
 
     configure_logging(settings)

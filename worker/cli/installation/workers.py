@@ -1,4 +1,4 @@
-"""``turns workers``: who works where, on what, since when, and who is gone; quiet, drain, stop, resume."""
+"""Implement ``turns workers``: list worker processes, and order them to go quiet, drain, stop or resume."""
 
 from __future__ import annotations
 
