@@ -1,4 +1,4 @@
-"""Analysis of recorded turns: judged by another policy, compared by flow version, exported as a dataset, guarded."""
+"""Analyse recorded turns: validate with another policy, compare flow versions, export a dataset, guard versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def guard_flows(settings: Settings, connection: OneConnection) -> FlowGuard | None:
-    """Return the guard of flow versions, if one of them has a bound."""
+    """Create the guard of flow versions if a version has a failure limit."""
     if not any("max_failure_rate" in block for block in settings.flow_settings.values()):
         return None
     from worker.plugins.analysis.flow_guard import FlowGuard

@@ -1,4 +1,4 @@
-"""``turns compare``: two flow versions beside each other, and whether they really differ (ADR-034, A/B)."""
+"""Implement ``turns compare``: compare two flow versions statistically (ADR-034, A/B)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker.cli.turns.listing import finished_turns
 from worker.plugins.analysis.versions import FEWEST, FIGURES, Difference, EndedTurn, MeasuredFigure, Versions
 from worker.plugins.analysis.versions import compare as compared
 
-#: How a figure is called for people.
+#: Captions of the figures.
 _CALLED = {
     "retry": "asked again",
     "fallback": "repaired by fallback",
@@ -87,7 +87,7 @@ def _line(figure: Difference) -> tuple[str, ...]:
 
 
 def _said(name: str, measured: MeasuredFigure, sign: str = "") -> str:
-    """A figure with its 95 % confidence interval."""
+    """Format a figure with its 95 % confidence interval."""
     low, value, high = (_unit(name, each, sign) for each in (measured.low, measured.value, measured.high))
     return f"{value} [{low}, {high}]"
 

@@ -1,4 +1,4 @@
-"""Judging recorded answers again, in as many processes as there are processors; the batches under way are bounded."""
+"""Validate recorded answers again, in one process per CPU, with a limited number of pending batches."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from worker.enforcement.validators import ResponseValidator
 from worker.external import provide
 from worker.processes.cpus import usable_cpus
 
-#: Turns that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
+#: Turns per batch, and most pending batches per process.
 _BATCH, _WAITING = 16, 2
-#: A process that has nothing to judge ends with its pipe, and ends its children; one that judges is ended after this.
+#: Seconds that a process gets to end by itself after its pipe is closed.
 _END_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyShare:
-    """The policy's part in a turn: names of its rules, of those in shadow, and what follows from errors."""
+    """What a policy assigns to a turn: names of its rules, of its shadow rules, and its settings."""
 
     names: tuple[str, ...]
     shadow: tuple[str, ...] = ()
@@ -41,15 +41,16 @@ _Batch = list[tuple[JudgedTurn, PolicyShare]]
 
 
 class JudgingEnded(Exception):
-    """A process that judged answers has ended before its time."""
+    """Raised when a validating process ended early."""
 
 
 class ComparisonRun:
-    """Judges turns by a policy and counts their answers in a comparison, in the order in which they come.
+    """Validate turns with a policy and count their answers in a comparison, in order.
 
-    A context manager. Fewer turns than one batch are judged in this process. The others start as they are needed, and
-    end with the block; when this process is killed, they find the end of their pipe. ``processes``: by default as many
-    as there are processors.
+    Use as a context manager. Processes start as needed; less than one batch is validated in this process.
+
+    Args:
+        processes: most processes; 0: one per CPU.
     """
 
     def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:
@@ -67,14 +68,22 @@ class ComparisonRun:
             process.end()
 
     def add(self, turn: JudgedTurn, given: PolicyShare) -> None:
-        """Submit a turn; it is counted when all before it are. Raises ``JudgingEnded``."""
+        """Add a turn. It is counted after all turns added before.
+
+        Raises:
+            JudgingEnded: a process died.
+        """
         self._next.append((turn, given))
         if len(self._next) == _BATCH:
             batch, self._next = self._next, []
             self._send(batch)
 
     def rest(self) -> None:
-        """Count all that was submitted. Raises ``JudgingEnded``."""
+        """Count all turns that were added.
+
+        Raises:
+            JudgingEnded: a process died.
+        """
         while self._under_way:
             self._receive()
         with _Rules(self._policy, self._settings.root) as rules:
@@ -87,7 +96,7 @@ class ComparisonRun:
             self._receive()
         if len(self._processes) < self._most:
             self._processes.append(_Process(self._policy, self._settings))
-        else:  # each in order, so that results come in the order of the batches
+        else:  # round robin, so that results arrive in the order of the batches
             self._processes.append(self._processes.pop(0))
         process = self._processes[-1]
         process.send(batch)
@@ -100,7 +109,7 @@ class ComparisonRun:
 
 
 class _Process:
-    """A process that judges batches, one after the other. It has no end of another's pipe."""
+    """A process that validates batches."""
 
     def __init__(self, policy: PolicyFile, settings: Settings) -> None:
         started = multiprocessing.get_context("spawn")
@@ -134,7 +143,7 @@ class _Process:
 
 
 class _Rules(ExitStack):
-    """The rules of turns, built once for the same names and language; those of no known bound have children."""
+    """The rules of turns, cached by names and language; rules of unknown duration run in child processes."""
 
     def __init__(self, policy: PolicyFile, root: Path) -> None:
         super().__init__()
@@ -153,7 +162,7 @@ class _Rules(ExitStack):
 
 
 def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
-    """Such a process: it judges until the other end of the pipe is closed, by whatever."""
+    """Validate batches until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     provide(settings)
     with _Rules(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):

@@ -1,4 +1,4 @@
-"""``turns export --rejected``: rejected answers with what was wrong and what became of them, one JSON object a line."""
+"""Implement ``turns export --rejected``: rejected answers with their issues and results, as JSON lines."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class ExportResult:
     """The result of an export.
 
     Attributes:
-        rows: rejected answers. turns: turns that have some.
-        without_attempts: ids of turns that were asked again, and whose attempts retention has removed.
-        complete_since: before this time (seconds since the epoch) retention has removed turns; 0 where all are there.
+        rows: number of rejected answers.
+        turns: number of turns with rejected answers.
+        without_attempts: ids of turns whose attempts were removed by retention.
+        complete_since: time before which retention has removed turns, in seconds since the epoch; 0: none.
     """
 
     rows: int = 0
@@ -46,10 +47,13 @@ class ExportResult:
 
 
 def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> ExportResult:
-    """Write a row for each rejected answer of turns that finished within ``since`` seconds.
+    """Write a row for each rejected answer of turns that finished in the last ``since`` seconds.
 
-    An empty ``model`` means all. ``redact``: what users asked is written as its length only. Credentials are masked in
-    any case.
+    Credentials are always masked.
+
+    Args:
+        model: only this model; empty: all.
+        redact: replace users' messages by their length.
     """
     settings = load()
     mask, ratings = redactor(settings), read_feedback(settings.root)
@@ -60,7 +64,7 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
         async for turn, attempts in finished_chats(client, time.time() - since, model):
             written = 0
             rejected = any(attempt.decision in _REJECTED for attempt in attempts)
-            whole = await _whole(client, turn.turn_id) if rejected else None  # a list has no answers
+            whole = await _whole(client, turn.turn_id) if rejected else None  # lists contain no answers
             for row in rows(whole, attempts, redact=redact) if whole else ():
                 rating = ratings.get(turn.turn_id)
                 out.write(json.dumps(redacted({**row, "feedback": rating}, mask), ensure_ascii=False) + "\n")
@@ -83,7 +87,7 @@ async def _whole(client: TurnsClient, turn_id: str) -> Turn | None:
 
 
 def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> Iterator[dict[str, Any]]:
-    """The rejected answers of a turn, in their order."""
+    """Build the rows of a turn's rejected answers."""
     hide: Callable[[str], str] = _length if redact else str
     for attempt in attempts:
         if attempt.decision not in _REJECTED:
@@ -120,7 +124,7 @@ def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> 
 
 
 def report(found: ExportResult) -> Iterator[str]:
-    """Yield what was exported, and what retention has removed, in lines for people."""
+    """Yield lines about what was exported and what retention has removed."""
     yield f"{number_of(found.rows, 'rejected answer')} of {number_of(found.turns, 'turn')}"
     if found.without_attempts:
         named = ", ".join(found.without_attempts[:5]) + (", ..." if len(found.without_attempts) > 5 else "")
@@ -131,7 +135,7 @@ def report(found: ExportResult) -> Iterator[str]:
 
 
 def export_dataset(output: str | None, *, since: float, model: str, redact: bool) -> None:
-    """Write the rows to a file or to standard output, and the report to standard error."""
+    """Write the rows to a file or standard output, and a summary to standard error."""
     if output and output != "-":
         with click.open_file(output, "w", encoding="utf-8", atomic=True) as out:
             found = export_rejected(out, since=since, model=model, redact=redact)

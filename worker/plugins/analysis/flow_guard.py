@@ -1,8 +1,9 @@
-"""Rolls a flow version back by itself when too many of its turns end without an accepted answer (ADR-034).
+"""Roll back a flow version when too many of its turns fail (ADR-034).
 
-A version may have a bound in the settings file: ``[flow.v3] max_failure_rate = 0.2``. One process of an installation
-looks at the counters of the last hour every other second. It rolls a version back when its failure rate is above the
-bound beyond reasonable doubt, so that three bad turns do not end a good version. Turns that have it keep it.
+The settings file may limit a version's failure rate: ``[flow.v3] max_failure_rate = 0.2``. Every two seconds one
+process
+of an installation checks the counters of the last hour. A version is rolled back when its rate exceeds the limit with
+statistical confidence, so that three bad turns do not suffice. Its running turns keep it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from api_client.store.connection import OneConnection
 log = structlog.get_logger()
 
 _LOOK_SECONDS, _HELD_MS = 2.0, 10_000
-#: String: the process that watches over flow versions now; lives for seconds.
+#: Minutes of counters that are considered.
 _GUARD_KEY = "flows:guard"
-#: Counters of so long count, in minutes.
+#: Standard deviations above the limit: one false alarm in 740 checks by chance.
 _MINUTES = 60
 #: Standard deviations by which the rate has to be above the bound: one false alarm in 740 looks at chance alone.
 _SIGMA = 3.0
 
 
 def lowest(failed: int, turns: int) -> float:
-    """The least failure rate that these turns leave credible: Wilson's lower bound at ``_SIGMA``."""
+    """Return the lower confidence bound of the failure rate: Wilson's bound at ``_SIGMA``."""
     if not turns:
         return 0.0
     rate, z2 = failed / turns, _SIGMA**2
@@ -44,7 +45,7 @@ def lowest(failed: int, turns: int) -> float:
 
 
 def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
-    """Of a version's finished turns: how many failed, and how many there are. Cancelled ones say nothing of it."""
+    """Count a version's failed and finished turns, without cancelled ones."""
     failed = turns = 0
     for field, value in counters.items():
         name, labels = parse(field)
@@ -56,7 +57,7 @@ def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
 
 
 class FlowGuard:
-    """Watches over versions with a bound, in the second loop of a worker process. Without one it does nothing."""
+    """Watch the failure rates of flow versions in a worker process."""
 
     def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         bounds = {flow: block.get("max_failure_rate") for flow, block in settings.flow_settings.items()}
@@ -68,10 +69,14 @@ class FlowGuard:
         self.name, self.seconds = "flow-guard", _LOOK_SECONDS if self._bounds else 0.0
 
     async def leave(self) -> None:
-        """Another process goes on within seconds."""
+        """Do nothing: another process takes over within seconds."""
 
     async def poll(self) -> None:
-        """One round. Raises ``StoreUnavailable``, ``RedisError``."""
+        """Check all versions once.
+
+        Raises:
+            StoreUnavailable, RedisError: the store is unreachable.
+        """
         if not await self._is_mine():
             return
         said = await self._flows.said()
@@ -87,7 +92,7 @@ class FlowGuard:
                 log.error("flow.rolled_back", flow=version, why=why)
 
     async def _is_mine(self) -> bool:
-        """Return whether this process looks, and no other: until it is silent for ``_HELD_MS``."""
+        """Return True if this process is the one that checks, until it is silent for ``_HELD_MS``."""
         key, redis = self._store.keys.named(_GUARD_KEY), self._store.redis
         if await redis.set(key, self._me, nx=True, px=_HELD_MS):
             return True
@@ -97,12 +102,12 @@ class FlowGuard:
         return True
 
     async def _counted(self, since: float) -> Counter[str]:
-        """Give what was counted in the last hour, and not before the minute of ``since``; pending counters included."""
+        """Return the counters of the last hour, but not before ``since``."""
         now = time.time() // 60 * 60
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())
 
     def _another(self, version: str, said: Mapping[str, RolledBack]) -> bool:
-        """Return whether a version is left to go back to."""
+        """Return True if another version remains active."""
         gone = {name for name, note in said.items() if not note.resumed}
         return bool(set(self._versions) - gone - {version})

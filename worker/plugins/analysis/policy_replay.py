@@ -1,4 +1,4 @@
-"""``turns replay-policy``: judge recorded answers by another policy, without an agent."""
+"""Implement ``turns replay-policy``: validate recorded answers with another policy, without an agent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     policy, replay_id = read_file(file), secrets.token_hex(6)
     settings = load()
     provide(settings)
-    chosen_by(policy, Subject(), root=settings.root)  # before children build its rules
+    chosen_by(policy, Subject(), root=settings.root)  # report errors before child processes build the rules
 
     async def read(client: TurnsClient) -> Comparison:
         comparison = Comparison(most=show)
@@ -84,14 +84,14 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
 
 def _given(turn: Turn, file: PolicyFile) -> PolicyShare:
-    """Return what a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
+    """Return what the policy assigns to a turn: what the turn had under it, or what an equal submit would get."""
     request, applied = turn.request, AppliedPolicy.of(turn.request)
     if applied is None or applied.hash != file.hash:
         filled = request.filled if applied else ("validators", "policy", "max_attempts", "locale")
         named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
         try:
             request = apply(request, file, owner=request.key, route="", named=named)
-        except BadRequest:  # it names a rule that this policy does not offer
+        except BadRequest:  # the turn names a rule that this policy lacks
             request = apply(request, file, owner=request.key, route="", named=named - {"validators"})
     policy = policy_of(replace(turn, request=request, allowed=0))
     applied = AppliedPolicy.of(request)
@@ -127,7 +127,7 @@ def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], mos
 
 
 def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
-    """The files of the last attempt's answer; none where they lie on another machine, or retention removed them."""
+    """Return the files of the last attempt's answer; none if they are elsewhere or removed."""
     try:
         here = delivery_folder(settings, turn, attempts[-1]).is_dir()
         return kept(settings, turn, attempts) if here else AnswerFiles()

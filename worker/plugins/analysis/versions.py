@@ -1,8 +1,8 @@
-"""Two flow versions beside each other: rates and means with their confidence, and whether they differ. Pure.
+"""Compare two flow versions statistically: rates and means with confidence intervals, and tests of their differences.
 
-A session keeps its version (ADR-034, A/B), so the unit is the session. Rates are ratios of sums over sessions, their
-variance is that of the linearised ratio (Cochran, Sampling Techniques, 6.4). The test of a difference pools both sides;
-its bound is divided by the number of figures (Bonferroni): equal versions differ in one of twenty comparisons at most.
+A session keeps its version (ADR-034, A/B), so the session is the unit. Rates are ratios of sums over sessions with the
+variance of the linearised ratio (Cochran, Sampling Techniques, 6.4). Tests pool both versions and divide the error rate
+by the number of figures (Bonferroni): equal versions differ in at most one of twenty comparisons.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 from api_client.contract.turn import Outcome
 
-#: Sessions of each version below which nothing is said.
+#: Fewest sessions of each version for a conclusion.
 FEWEST = 30
-#: How often two equal versions may be called different.
+#: Probability of calling two equal versions different.
 ERROR_RATE = 0.05
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedTurn:
-    """A finished turn: whose session, how it ended, what it took (seconds from the submit) and cost (US dollars)."""
+    """A finished turn, with its duration from submit to end and its cost in US dollars."""
 
     session_id: str
     flow: str
@@ -35,7 +35,7 @@ class EndedTurn:
     usd: float
 
 
-#: The figures that are compared: name -> the value of one turn. Cancelled turns say nothing of a version.
+#: Compared figures: value of one turn by name. Cancelled turns do not count.
 FIGURES: dict[str, Callable[[EndedTurn], float]] = {
     "retry": lambda turn: float(turn.asked_again),
     "fallback": lambda turn: float(turn.outcome is Outcome.PASSED_BY_FALLBACK),
@@ -47,7 +47,7 @@ FIGURES: dict[str, Callable[[EndedTurn], float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
-    """A figure of one version, with its 95 % confidence interval."""
+    """A version's figure with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -56,7 +56,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One figure of both versions. ``p``: how often equal versions differ so much; ``real``: they are not equal."""
+    """A figure of both versions. ``real`` is True if the p-value ``p`` is significant."""
 
     name: str
     old: MeasuredFigure
@@ -68,7 +68,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """The comparison. ``enough``: both versions have sessions enough to say something."""
+    """The comparison of two versions. ``enough`` is True if both have enough sessions."""
 
     old: str
     new: str
@@ -78,12 +78,12 @@ class Versions:
     figures: tuple[Difference, ...]
 
 
-#: Session -> turns, and the sum of a figure over them.
+#: Number of turns and sum of a figure, by session.
 _Sums = Mapping[str, tuple[int, float]]
 
 
 def compare(turns: Iterable[EndedTurn], old: str, new: str) -> Versions:
-    """Compare the turns of two versions; those of others, and cancelled ones, are left out."""
+    """Compare the finished turns of two versions, without cancelled turns."""
     kept: dict[str, list[EndedTurn]] = {old: [], new: []}
     for turn in turns:
         if turn.flow in kept and turn.outcome is not Outcome.CANCELLED:
@@ -136,7 +136,7 @@ def _ratio(sums: _Sums) -> float:
 
 
 def _variance(sums: _Sums, ratio: float) -> float:
-    """The variance of a ratio of sums over sessions, about ``ratio``."""
+    """Return the variance of a ratio of sums over sessions around ``ratio``."""
     sessions, turns = len(sums), sum(count for count, _ in sums.values())
     if sessions < 2:
         return 0.0

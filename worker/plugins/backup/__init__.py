@@ -1,4 +1,4 @@
-"""Backups of a whole installation: one archive with the store at one moment, and the files that belong to it."""
+"""Back up a whole installation into one archive with a snapshot of the store and the files that belong to it."""
 
 COMMANDS = {
     "backup": (

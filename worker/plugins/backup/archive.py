@@ -1,10 +1,10 @@
-"""The archive: a compressed tar file that only its owner can read, with a manifest and its checksum at the end.
+"""Write and read archives: compressed tar files, readable only by their owner, that end with manifest and checksum.
 
-The manifest names each file with size and SHA-256. It comes last: an archive that was cut off has none and is refused.
-A file that changed while it was read may be in the archive twice; the manifest says which of the two counts.
-
-A reader trusts nothing in it: each name, mode, size and number has a limit, and memory does not grow with what
-an archive unpacks to.
+The manifest lists each file with size and SHA-256. It comes last, so a truncated archive has none and is refused. A
+file
+that changed while it was read may occur twice; the manifest tells which occurrence counts. Reading is safe for
+untrusted
+archives: names, modes, sizes and numbers are limited, and memory use does not grow with the content.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from api_client.contract.errors import HelixError, RestoreRefused
 FORMAT = "helix-turns.backup/1"
 _MANIFEST, _SEAL = "manifest.json", "manifest.sha256"
 _CHUNK = 2**20
-#: How many bytes of a dump name its format: "REDIS0010", "VALKEY080".
+#: Bytes at the start of a dump that name its format, for example "REDIS0010" or "VALKEY080".
 HEAD_BYTES = 9
 _BROKEN = (
     *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile),
     *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
 )
-#: How much an archive may hold: members, bytes of a name and of each of its parts, bytes of a header, and of the facts.
+#: Limits of an archive: members, bytes of a name, of a part of a name, of a header, and of the facts.
 _MOST_MEMBERS, _NAME_BYTES, _PART_BYTES, _HEADER_BYTES, _FACTS_BYTES = 1_000_000, 4096, 255, 2**16, 2**22
-#: An entry of the manifest takes at most this many bytes, and six for each letter of its name.
+#: Most bytes of a manifest's entry, besides six per letter of its name.
 _ENTRY_BYTES = 256
 _MOST_NUMBER = 2**63
 _PERMISSIONS = 0o777
 
 
 class BackupFailed(HelixError):
-    """The backup cannot be taken; nothing was written in the place of an archive."""
+    """Raised when a backup fails; no archive was written."""
 
     code = "backup_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """A file, or a folder (``sha256`` is empty). ``mtime_ns``: when it was last written to, since the epoch."""
+    """A file, or a folder if ``sha256`` is empty. ``mtime_ns`` is the time of the last write since the epoch."""
 
     sha256: str
     size: int
@@ -62,9 +62,11 @@ class Manifest:
     """The content of an archive.
 
     Attributes:
-        entries: by name. facts: about the installation. digest: the manifest's own checksum.
-        places: of each entry, its place among the archive's members.
-        store_head: the first bytes of the store's dump, which name its format.
+        entries: files and folders by name.
+        facts: facts about the installation.
+        digest: checksum of the manifest itself.
+        places: index of each entry among the archive's members.
+        store_head: first bytes of the store's dump, which name its format.
     """
 
     entries: Mapping[str, ArchiveEntry]
@@ -75,10 +77,11 @@ class Manifest:
 
 
 class ArchiveWriter:
-    """Writes an archive beside its place, and puts it there when it is whole and on the disk.
+    """Write an archive to a temporary file that gets its name when it is complete and on disk.
 
     Raises:
-        BackupFailed: there is a file of that name already. OSError: it cannot be written.
+        BackupFailed: the target exists.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -114,15 +117,16 @@ class ArchiveWriter:
         self.entries[name] = ArchiveEntry("", 0, mode & 0o7777, mtime_ns)
 
     def forget(self, name: str) -> None:
-        """Leave out what was added under this name, and below it."""
+        """Drop the entry with this name and everything below it."""
         for known in [known for known in self.entries if known == name or known.startswith(f"{name}/")]:
             del self.entries[known]
 
     def seal(self, facts: Mapping[str, Any]) -> str:
-        """Write the manifest and its checksum, wait for the disk, and give the archive its name; returns the checksum.
+        """Write the manifest with its checksum, sync to disk, name the archive, and return the checksum.
 
         Raises:
-            BackupFailed: there are too many files. OSError: it cannot be written.
+            BackupFailed: the archive has too many files.
+            OSError: the file cannot be written.
         """
         if len(self.entries) > _MOST_MEMBERS - 2:
             raise BackupFailed(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")
@@ -136,36 +140,40 @@ class ArchiveWriter:
         self._tar.close()
         self._file.flush()
         os.fsync(self._file.fileno())
-        os.link(self._draft, self._target)  # as a rename, but never over another file
+        os.link(self._draft, self._target)  # like a rename that never replaces another file
         _sync_folder(self._target.parent)
         return digest
 
 
 @dataclass(slots=True)
 class _Hashing:
-    """A stream that knows the SHA-256 of what was read from it."""
+    """A stream that computes the SHA-256 of everything read."""
 
     stream: IO[bytes]
     _hash: Any = field(default_factory=hashlib.sha256)
 
     @property
     def sha256(self) -> str:
-        """Of what was read so far."""
+        """Return the digest of everything read so far."""
         return str(self._hash.hexdigest())
 
     def read(self, size: int = -1) -> bytes:
-        """Read as the stream does."""
+        """Read from the stream."""
         found = self.stream.read(size)
         self._hash.update(found)
         return found
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header. tarfile keeps long names, and the maps of files with holes, in memory, whatever their size."""
+    """A member's header of limited size: tarfile keeps long names and maps of sparse files in memory."""
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
-        """Read a header. Raises ``RestoreRefused``: it is of something that no backup has, or too large."""
+        """Parse a header.
+
+        Raises:
+            RestoreRefused: the member is neither file nor folder, or its header is too large.
+        """
         found = super().frombuf(buf, encoding, errors)
         extended = found.type == tarfile.XHDTYPE
         if not (extended or found.type in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}):
@@ -179,12 +187,14 @@ class _Header(tarfile.TarInfo):
 
 
 def checked(path: Path, store: str) -> Manifest:
-    """Read a whole archive, compare each file with the manifest, and return that. Nothing is written.
+    """Read a whole archive, verify every file, and return its manifest. Writes nothing.
 
-    ``store`` is the name of the store's dump.
+    Args:
+        store: name of the store's dump in the archive.
 
     Raises:
-        RestoreRefused: it is cut off, damaged, not a backup, or names what no backup holds. OSError: it cannot be read.
+        RestoreRefused: the archive is truncated, damaged, or no backup.
+        OSError: the file cannot be read.
     """
     try:
         return _checked(path, store)
@@ -193,7 +203,7 @@ def checked(path: Path, store: str) -> Manifest:
 
 
 def _members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | None]]:
-    """The members of an archive with their numbers: a header each, and a file's content. Read to its very end."""
+    """Yield number, header and content of each member, and verify gzip's checksum at the end."""
     with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as tar:
         number = 0
         while info := tar.next():
@@ -202,7 +212,7 @@ def _members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | Non
                 raise RestoreRefused(f"{path} holds more than a backup may; take another one")
             yield number, info, None if info.isdir() else tar.extractfile(info)
             number += 1
-        while unpacked.read(_CHUNK):  # to its checksum
+        while unpacked.read(_CHUNK):  # read up to the checksum of gzip
             pass
 
 
@@ -215,7 +225,7 @@ def _checked(path: Path, store: str) -> Manifest:
         if content is None:
             found[info.name, ""] = number
         elif info.name in {_MANIFEST, _SEAL}:
-            if info.size > most:  # as many entries as there were members cannot take that much
+            if info.size > most:  # too large for one entry per member
                 raise RestoreRefused(f"{path} has a manifest of {info.size} bytes; take another one")
             texts[info.name] = content.read()
         else:
@@ -244,10 +254,10 @@ def _checked(path: Path, store: str) -> Manifest:
 
 
 def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
-    """An entry with a mode of permissions alone: no set-uid, no set-gid, no sticky bit.
+    """Parse an entry, dropping set-uid, set-gid and sticky bits.
 
     Raises:
-        ValueError, TypeError: something is not a number, or larger than a file can have.
+        ValueError, TypeError: the entry is malformed.
     """
     entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
@@ -258,7 +268,11 @@ def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
 
 
 def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts, if they are what readers expect. Raises ``ValueError``, ``TypeError``, ``KeyError``."""
+    """Return the facts if they are well-formed.
+
+    Raises:
+        ValueError, TypeError, KeyError: the facts are malformed.
+    """
     rows = facts["settings"]
     if not (isinstance(facts["namespace"], str) and isinstance(rows, list)):
         raise TypeError("no facts")
@@ -268,16 +282,16 @@ def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def odd(name: str) -> bool:
-    """Return whether a name could lead out of the folder it is for: an empty part, ``..``, or one no file can have."""
+    """Return True if a name could lead out of its folder or is impossible for a file."""
     parts = name.split("/")
     return "\0" in name or "." in parts[2:] or any(p in {"", ".."} or len(os.fsencode(p)) > _PART_BYTES for p in parts)
 
 
 def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
-    """Yield what counts of an archive, in its order: name, entry, and a file's content (read it before the next one).
+    """Yield name, entry and content of each file and folder that counts. Read a content before taking the next.
 
     Raises:
-        OSError, tarfile.TarError: it cannot be read any more.
+        OSError, tarfile.TarError: the archive cannot be read.
     """
     for number, info, content in _members(path):
         if manifest.places.get(info.name) == number:

@@ -1,4 +1,4 @@
-"""``turns backup`` and ``turns restore``: an installation as one archive."""
+"""Implement ``turns backup`` and ``turns restore``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def backup(target: Path, as_json: bool) -> None:
     try:
         saved = saving.save(settings, target.absolute(), lambda: with_client(_wanted))
     except Exception as error:
-        why = error  # ``error`` ends with this block
+        why = error  # Python deletes ``error`` at the end of this block
         with suppress(HelixError):
             with_client(lambda client: client.orders.refuse(line, why))
         raise
@@ -58,7 +58,7 @@ def backup(target: Path, as_json: bool) -> None:
 
 
 async def _wanted(client: TurnsClient) -> saving.BackupParts:
-    """Return what belongs to the installation besides the store, as the store says."""
+    """Ask the store which folders, files and settings belong to the installation."""
     settings, lists, inputs = client.settings, client.lists, list[Path]()
     for turn in await lists.read([found.turn_id for found in await lists.unfinished(Search())]):
         if turn.request.work == PHASE:
@@ -91,14 +91,14 @@ def restore(source: Path, as_json: bool) -> None:
         click.echo(f"left as it was: {place}")
     for row in differing:
         line = f"{row['name']} is {row['now'] or 'empty'}; it was {row['was'] or 'empty'} ({row['origin']})"
-        click.echo(one_line(line, 1000))  # what it was is the archive's own text
+        click.echo(one_line(line, 1000))  # the value comes from the archive
     click.echo("next: start relay and workers, then `turns doctor`")
 
 
 def _differing(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Settings whose value is not the one of the backup. Secrets are masked, so of them only whether there is one.
+    """Return settings whose value differs from the backup; of secrets, only whether there is one.
 
-    The addresses of the store that `turns up` ran itself are not among them: it makes new ones.
+    Leaves out the store's addresses of the embedded broker, which change with every start.
     """
     now = {row["name"]: row["value"] for row in describe(load(), os.environ)}
     return [

@@ -1,7 +1,7 @@
-"""Bringing the store of a backup into a server: a second server reads the dump, and each key is copied from it.
+"""Restore a store's keys from a dump: an auxiliary server loads the dump, and each key is copied from it.
 
-The second server must read the dump, and write keys in a form that the first one reads: before anything is
-restored, each server that can be run here is tried with a dump without keys and one key without meaning.
+The auxiliary server must read the dump and write keys that the store's server reads. This is tried first with an empty
+dump and one meaningless key, for each server installed on this machine.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ from api_client.store import namespace
 from api_client.store.connecting import connect
 from worker.processes.broker import BrokerError, EmbeddedBroker, Server, find_servers
 
-#: The end of a dump without a checksum.
+#: End of a dump without checksum.
 _END = b"\xff" + bytes(8)
 _REMEDY = "Put the store's own kind and version of server on PATH, where the restore runs"
 
 
 def require_empty_store(settings: Settings, digest: str) -> None:
-    """Refuse a store with turns, unless this very backup was half restored into it.
+    """Refuse a store that holds turns, unless a restore of this very backup was interrupted.
 
     Raises:
-        RestoreRefused: says what to do.
+        RestoreRefused: the message says what to do.
     """
     with connect(settings) as target:
         namespace.require_room(target, settings.namespace, digest)
 
 
 def fitting_server(settings: Settings, head: bytes) -> Server:
-    """The first server here that reads dumps that begin with ``head`` and writes keys that the store's server reads.
-
-    It leaves nothing in the store.
+    """Find a server on this machine that reads dumps starting with ``head`` and writes keys that the store reads.
 
     Raises:
-        RestoreRefused: there is none; says what each lacks. BrokerError: there is no server here at all.
+        RestoreRefused: no server fits; lists what each lacks.
+        BrokerError: no server is installed.
     """
     lacks = []
     for server, what, key in _tried(head):
@@ -63,12 +62,12 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
 
 
 def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
-    """Say why no server here could load a dump that begins with ``head`` for a server like the store's; or empty.
+    """Return why no server on this machine could restore such a dump into a store like this; empty if one could.
 
-    Writes nothing but a mark that lives for a minute.
+    Writes only a mark that expires after a minute.
 
     Raises:
-        RedisError: the store does not answer.
+        RedisError: the store is unreachable.
     """
     with connect(settings) as store:
         own = namespace.key_of(store, settings.namespace)
@@ -82,7 +81,7 @@ def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
 
 
 def _tried(head: bytes) -> Iterator[tuple[Server, str, bytes]]:
-    """Each server here, what it is called, and a key as it writes it; empty where it reads no dump with this head."""
+    """Yield each installed server, its name, and a key as it writes keys; empty if it cannot read the dump."""
     for server in find_servers():
         with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
             (empty := Path(folder) / "empty.rdb").write_bytes(head + _END)
@@ -94,7 +93,7 @@ def _tried(head: bytes) -> Iterator[tuple[Server, str, bytes]]:
 
 
 def _form(key: bytes) -> int:
-    """The version of a key's form: two bytes before its checksum."""
+    """Return the format version of a dumped key, which stands before its checksum."""
     return int.from_bytes(key[-10:-8], "little")
 
 
@@ -105,13 +104,13 @@ def _key_of(directory: Path, server: Server) -> bytes:
 
 
 def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) -> int:
-    """Copy every key of the namespace from a dump into the store of ``settings``; returns how many.
+    """Copy every key of the namespace from a dump into the store, and return the number of keys.
 
-    The store says from the first key to the last which backup it is being restored from (its ``digest``), and no worker
-    or relay starts on it meanwhile. Doing it again changes nothing. ``server`` is that of ``fitting_server``.
+    Meanwhile the store is marked with the backup's ``digest``, so that no worker or relay starts. Idempotent.
 
     Raises:
-        RestoreRefused: the store's server does not read what ours writes. BrokerError: ours does not read the dump.
+        RestoreRefused: the store cannot read the auxiliary server's keys.
+        BrokerError: the auxiliary server cannot read the dump.
     """
     with (
         tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder,
@@ -123,7 +122,7 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) ->
 
 
 def _loadable(dump: Path, folder: Path) -> Path:
-    """A data folder in which a server finds the dump as the base of its append-only file."""
+    """Build a data folder whose append-only file is based on the dump."""
     files = folder / "broker" / "appendonlydir"
     files.mkdir(parents=True, mode=0o700)
     (files / "appendonly.aof.1.base.rdb").symlink_to(dump)

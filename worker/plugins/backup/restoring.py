@@ -1,8 +1,8 @@
-"""Restoring a backup into an empty installation.
+"""Restore a backup into an empty installation.
 
-It may be killed at any line; the same restore again finishes it.
-
-A mark in HELIX_ROOT/.helix and one in the store say that it is not done; nothing starts on either of them.
+A killed restore is completed by running it again. Until then marks in HELIX_ROOT/.helix and in the store keep workers
+and
+relay from starting.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DUMP = "restoring.rdb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """The result of a restore: keys of the store, files. ``left_alone``: settings that were here already, and stay."""
+    """The number of restored keys and files. ``left_alone`` lists existing settings files that were kept."""
 
     keys: int
     files: int
@@ -44,18 +44,17 @@ class RestoreResult:
 def restore(
     settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
 ) -> tuple[Manifest, RestoreResult]:
-    """Check an archive, and that the place is empty and the store's server fits; then bring back files and store.
+    """Verify an archive and the empty installation, then restore files and store.
 
-    A refused archive leaves the place as it was: no file, no folder and no mark is made before every check has passed.
+    A refused archive changes nothing: all checks come before the first write.
 
     Args:
-        archive: the file.
-        settings: without a store the embedded broker of HELIX_ROOT is started for as long as it takes.
-        alone: holds what keeps others off HELIX_ROOT; entered once the checks that need no file have passed.
+        settings: without a store, the embedded broker of HELIX_ROOT runs meanwhile.
+        alone: context manager that locks HELIX_ROOT.
 
     Raises:
-        RestoreRefused: the archive is not whole, the installation is not empty, or no server here fits the store's.
-        OSError: something cannot be written; the same restore again goes on.
+        RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
+        OSError: something cannot be written; run the same restore again.
     """
     manifest = checked(archive, STORE)
     if manifest.facts["namespace"] != settings.namespace:
@@ -89,12 +88,10 @@ def _begun(state: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The places of an archive's entries."""
-
     settings: Settings
 
     def of(self, name: str) -> Path:
-        """The place of an entry, by its name in the archive."""
+        """Return the path of an entry by its name in the archive."""
         first, _, rest = name.partition("/")
         root = self.settings.root
         whole = {STORE: root / STATE_DIR / _DUMP, KEYS: self.settings.keys_path}
@@ -105,12 +102,14 @@ class _Places:
 
     @contextlib.contextmanager
     def opened(self, place: Path) -> Iterator[int]:
-        """Open the folder at a place; it is made where it is missing. Below HELIX_ROOT no link is followed.
+        """Open a folder, creating it if missing, without following links below HELIX_ROOT.
 
         Raises:
-            OSError: it cannot be made, or there is a link or something else in its way.
+            OSError: the folder cannot be created, or a link is in the way.
         """
-        base = self.settings.root if place.is_relative_to(self.settings.root) else place  # a keys' file elsewhere
+        base = (
+            self.settings.root if place.is_relative_to(self.settings.root) else place
+        )  # the file of keys may be elsewhere
         base.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -121,10 +120,7 @@ class _Places:
 
 
 def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None:
-    """Refuse what cannot be put in place: two entries at one place, a file that is to be a folder, no room for all.
-
-    Where it must be ``empty``, also where a file would be replaced; settings that are there are left alone.
-    """
+    """Refuse conflicting paths and a full disk; with ``empty``, also existing files other than settings."""
     of = {name: places.of(name) for name in manifest.entries}
     files = {of[name] for name, entry in manifest.entries.items() if entry.sha256}
     if len(set(of.values())) < len(of):
@@ -173,7 +169,7 @@ def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[
 
 
 def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
-    """Put a file in its place in an open folder, whole. It replaces a draft that a kill left."""
+    """Write a file atomically into an open folder, replacing the draft of a killed restore."""
     draft = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.restoring"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)
@@ -194,7 +190,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _looked_at(settings: Settings) -> Iterator[Settings]:
-    """The settings with the store, or a copy of the embedded broker's data, so that a look leaves no trace there."""
+    """Yield settings whose store can be inspected: the configured store, or a copy of the embedded broker's data."""
     with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
         kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
         if not settings.store_url:
@@ -207,7 +203,7 @@ def _looked_at(settings: Settings) -> Iterator[Settings]:
 
 @contextlib.contextmanager
 def _running(settings: Settings) -> Iterator[Settings]:
-    """The settings with a store that answers: the one that is set, or the embedded broker of HELIX_ROOT."""
+    """Yield settings of a running store: the configured store, or the embedded broker of HELIX_ROOT."""
     if settings.store_url:
         yield settings
         return

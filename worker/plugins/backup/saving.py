@@ -1,7 +1,7 @@
-"""Taking a backup of an installation while it runs.
+"""Back up a running installation.
 
-First the store, at one moment, then the files: whatever the store of that moment names is in the files already.
-They may be newer than the store, as after a loss of power; turns that were at work are carried out again.
+The store is saved first, then the files, so every file that the store names is already there. Files may be newer than
+the store; turns that were running are run again after a restore.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from worker.plugins.backup.snapshot import take_snapshot
 from worker.plugins.backup.tree import save_file, save_folder
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
-#: Of HELIX_ROOT/.helix: what belongs to the running processes, and is made again.
+#: Entries of HELIX_ROOT/.helix that belong to running processes and are created again.
 NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupParts:
-    """Parts of an installation besides the store.
+    """The parts of an installation besides the store.
 
     Attributes:
         phase_directories: folders with phases, relative to HELIX_ROOT.
-        input_files: what unfinished phases read, absolute.
-        settings: each setting with value and origin, for people; secrets are masked.
+        input_files: absolute paths of files that unfinished phases read.
+        settings: settings with value and origin; secrets are masked.
     """
 
     phase_directories: Iterable[str]
@@ -43,9 +43,13 @@ class BackupParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedArchive:
-    """An archive that was made: its checksum, the store's moment (seconds since the epoch), files, bytes of them.
+    """A finished archive.
 
-    ``left_out``: links, sockets and pipes that agents left. ``lacking``: why no server here could restore it; or empty.
+    Attributes:
+        digest: checksum of the manifest.
+        at: time of the store's snapshot, in seconds since the epoch.
+        left_out: number of links, sockets and pipes that were skipped.
+        lacking: why this machine could not restore the archive; empty if it could.
     """
 
     digest: str
@@ -57,13 +61,17 @@ class SavedArchive:
 
 
 def save(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
-    """Take a backup into a new file. ``look`` is asked after the store's moment.
+    """Save an installation into a new archive.
+
+    Args:
+        look: lists the parts besides the store; called after the store's snapshot.
 
     Raises:
-        BackupFailed: there is a file already, or the store gives no dump. OSError: something cannot be read or written.
+        BackupFailed: the target exists, or the store provides no dump.
+        OSError: a file cannot be read or written.
     """
     dump = target.with_name(f".{target.name}.{STORE}")
-    dump.unlink(missing_ok=True)  # of one that was killed
+    dump.unlink(missing_ok=True)  # left by a killed backup
     try:
         with ArchiveWriter(target) as archive:
             at = time.time()
@@ -110,12 +118,10 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
 
 
 def _is_running(path: Path) -> bool:
-    """Return whether this belongs to running processes alone."""
     return path.name in NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
 
 
 def _is_passing(path: Path) -> bool:
-    """Return whether this is a holder's folder, or what a clearing put aside."""
     return path.name == HELD or path.name.startswith(GONE)
 
 
@@ -123,7 +129,7 @@ def _save_phases(archive: ArchiveWriter, root: Path, directory: str) -> int:
     folder = root / directory
     if not folder.is_dir():
         return 0
-    facts, name = folder.stat(), f"{ROOT}/{PurePosixPath(directory)}"  # no caller's "a//b"
+    facts, name = folder.stat(), f"{ROOT}/{PurePosixPath(directory)}"  # normalised: callers may have written "a//b"
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
     if (order := folder / "phases.yaml").is_file():
         save_file(archive, order, f"{name}/phases.yaml")

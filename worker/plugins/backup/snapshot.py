@@ -1,7 +1,7 @@
-"""The store at one moment, asked for as a replica asks: all that was acknowledged before is in it.
+"""Take a snapshot of the store like a replica does (``PSYNC``), with all acknowledged writes.
 
-The server forks and sends what it had at that moment (``PSYNC``), and goes on answering. Nothing is configured, no
-file of the server is read, and of its rights only ``+psync`` is needed (compose/broker/users.acl: the operator).
+The server forks, sends its data and keeps answering. This needs no configuration, no access to the server's files, and
+only the right ``+psync`` (compose/broker/users.acl: the operator).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from api_client.store.connecting import connect, socket_of
 from worker.plugins.backup.archive import BackupFailed
 
 _ASK = b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n"
-#: The server says a sign of life every ten seconds while it works.
+#: Longest silence of the server, which sends a keep-alive every ten seconds.
 _SILENCE_SECONDS = 60.0
 _CHUNK = 2**20
 
 
 def take_snapshot(settings: Settings, target: Path) -> int:
-    """Write the store's content as a server's own dump (RDB) into a new file of this user's alone; returns its bytes.
+    """Write the store's dump (RDB) into a new private file, and return its size in bytes.
 
     Raises:
-        BackupFailed: the server refuses, or breaks off. OSError: the file cannot be written.
+        BackupFailed: the server refuses or breaks off.
+        OSError: the file cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
@@ -62,7 +63,7 @@ def _receive(connection: Any, file: BinaryIO) -> int:
 
 
 def _line(answer: BinaryIO) -> bytes:
-    """The next line that is not a sign of life."""
+    """Return the next line that is not a keep-alive."""
     while not (line := answer.readline(1024)).strip():
         if not line:
             raise EOFError("the connection ended")

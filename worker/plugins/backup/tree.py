@@ -1,4 +1,4 @@
-"""Copying folders in which others write meanwhile."""
+"""Add folders to an archive while other processes write in them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from pathlib import Path
 
 from worker.plugins.backup.archive import ArchiveWriter
 
-#: A folder whose entries are replaced again and again is looked at so often.
+#: How often a folder is listed again while its entries keep changing.
 _LOOKS = 5
 _IN_MEMORY = 16 * 2**20
 
 
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
-    """Add a folder and all in it but ``skip``, by its ``name`` in the archive; returns how many.
+    """Add a folder and its content except what ``skip`` selects; return how many entries were unsuitable.
 
-    Links, sockets and pipes are left out. A file that is replaced while it is read is read again; one that vanishes is
-    left out. Raises ``OSError``: something in it cannot be read.
+    Links, sockets and pipes are unsuitable and left out. A file that is replaced meanwhile is read again.
+
+    Raises:
+        OSError: an entry cannot be read.
     """
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
@@ -52,10 +54,10 @@ def _save(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], 
 
 
 def save_file(archive: ArchiveWriter, path: Path, name: str) -> None:
-    """Add a file as it is now; it may grow or shrink meanwhile.
+    """Add the current content of a file, which may change meanwhile.
 
     Raises:
-        OSError: it cannot be read, or a link is in its place.
+        OSError: the file cannot be read or is a link.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         facts = os.fstat(file.fileno())

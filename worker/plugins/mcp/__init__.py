@@ -1,3 +1,3 @@
-"""An MCP server: other agents submit turns as tools."""
+"""Serve turns as MCP tools to other agents."""
 
 COMMANDS = {"mcp": ("worker.plugins.mcp.serving:mcp", "Serve turns as tools to agents that speak MCP.")}

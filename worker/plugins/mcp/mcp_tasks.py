@@ -1,8 +1,7 @@
-"""The tasks extension (SEP-2663, revision 2026-07-28): a turn as a task of the client's protocol.
+"""Implement MCP's tasks extension (SEP-2663, revision 2026-07-28), which the SDK lacks: a turn is a task.
 
-The tasks extension (SEP-2663, revision 2026-07-28): a turn as a task of the client's protocol; the SDK has no part of
-it yet. A client that names it is handed the turn at once, polls and cancels it, and answers what it asks a person.
-Nothing is kept here: a task is the turn of its id, and a question is named by the moment it was asked at.
+A client that supports the extension gets a task at once, polls or cancels it, and answers its questions. No state is
+kept: the task id is the turn's id, and a question is named by the time at which the turn was suspended.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Turn = dict[str, Any]
 
 
 def detailed(turn: Turn) -> dict[str, Any]:
-    """The state of a turn's record as the extension writes it; a turn that failed is a call with an error."""
+    """Build the extension's task from a turn's record; a failed turn is a completed call with an error."""
     task = task_of(turn)
     since = datetime.fromtimestamp(turn["created_at"], UTC).isoformat()
     status, asked = task["status"], Interruption.from_dict(turn.get("interruption") or {})
@@ -42,7 +41,7 @@ def detailed(turn: Turn) -> dict[str, Any]:
     }
     if status == "input_required" and asked and asked.who != Answerer.OPERATOR and question_of(asked).chat:
         found["inputRequests"] = {_question(turn): _elicitation(question_of(asked))}
-    elif status == "input_required":  # not for this client: a person decides in the inbox
+    elif status == "input_required":  # the question is for an operator, who decides in the inbox
         found |= {"status": "working", "statusMessage": task["error"]}
     elif status in {"completed", "failed"}:
         text = task["answer"] or task["error"]
@@ -56,7 +55,7 @@ def _question(turn: Turn) -> str:
 
 
 def _elicitation(question: QuestionView) -> dict[str, Any]:
-    """Ask the client's user by a form."""
+    """Build a form that asks the client's user for a decision."""
     decision = {"type": "string", "enum": [each.decision for each in question.choices if not each.takes]}
     schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
     params = {"mode": "form", "message": f"{question.title}\n{question.chat}", "requestedSchema": schema}
@@ -64,7 +63,7 @@ def _elicitation(question: QuestionView) -> dict[str, Any]:
 
 
 def decision(response: dict[str, Any], turn: Turn) -> str:
-    """What the client's user said to a question; who declines says what silence means. Empty where nobody decided."""
+    """Return the user's decision from a response; declining counts as silence. Empty if there is no decision."""
     asked = Interruption.from_dict(turn.get("interruption") or {})
     if not asked or not response:
         return ""
@@ -75,7 +74,7 @@ def decision(response: dict[str, Any], turn: Turn) -> str:
 
 
 def extension(tools: TurnTools) -> Extension:
-    """The extension over these tools, for ``MCPServer``."""
+    """Build the tasks extension for ``MCPServer``."""
     from mcp.server.extension import Extension, MethodBinding
     from mcp.shared.exceptions import MCPError
     from mcp_types import INVALID_PARAMS, RequestParams
@@ -115,7 +114,7 @@ def extension(tools: TurnTools) -> Extension:
             return [method("tasks/get", get), method("tasks/update", update), method("tasks/cancel", cancel)]
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
-            """Hand out the turn as a task where the client can take one; else wait for it, as the tool does."""
+            """Return a task if the client supports tasks; otherwise let the tool wait for the turn."""
             able, given = ctx.session.client_capabilities, params.arguments or {}
             takes = able and TASKS in (able.extensions or {})
             if params.name != "submit_turn" or not takes or "message" not in given:

@@ -1,4 +1,4 @@
-"""The tools of ``turns mcp``, and the relay that they ask over HTTP."""
+"""Implement the tools of ``turns mcp`` by requests to the relay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio
 
 from api_client.contract.turn import check_turn_id
 
-#: Turn states and outcomes -> the status words of MCP's tasks. An outcome that is not here is a failure.
+#: Task statuses of MCP by turn state or outcome; other outcomes are failures.
 _STATUS = {
     "suspended": "input_required",
     "passed": "completed",
@@ -22,19 +22,16 @@ _STATUS = {
     "passed_by_human": "completed",
     "cancelled": "cancelled",
 }
-#: Answers that say: again later. 429 is one: the owner's limit is a matter of time.
+#: HTTP statuses worth a retry; 429 is a limit of the owner that will pass.
 _LATER = frozenset({429, 502, 503, 504})
-#: Between two looks at a turn, and between two tries of a relay that does not answer, in seconds.
+#: First and longest pause between polls or retries, in seconds.
 _FIRST_LOOK, _LAST_LOOK = 0.2, 2.0
-#: How Claude Code names a tool call of its model: a repeat of the call has the same.
+#: Metadata in which Claude Code names the model's tool call; a repeated call has the same name.
 _CALL_ID = "claudecode/toolUseId"
 
 
 class TurnTask(TypedDict):
-    """One turn as a tool returns it.
-
-    ``status``: working, input_required (a person has to decide), completed, failed or cancelled.
-    """
+    """A turn as a tool returns it. ``status`` is working, input_required, completed, failed or cancelled."""
 
     turn_id: str
     session_id: str
@@ -45,22 +42,25 @@ class TurnTask(TypedDict):
 
 
 class RelayError(Exception):
-    """The relay refused, in its words, or did not answer in time."""
+    """Raised when the relay refuses a request or does not answer in time."""
 
 
 @dataclass(frozen=True)
 class RelayAccess:
-    """The relay as its caller with a key sees it; ``patience`` in seconds: how long it may be away."""
+    """The relay's address with an API key. ``patience`` is the longest outage to wait for, in seconds."""
 
     url: str
     key: str
     patience: float
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
-        """Send a request until it is answered; ``name`` makes a submit that comes twice one turn.
+        """Send a request, and retry while the relay is unavailable.
+
+        Args:
+            name: idempotency key of a submit.
 
         Raises:
-            RelayError: as the class says.
+            RelayError: the relay refuses or did not answer in time.
         """
         import httpx2
 
@@ -94,7 +94,11 @@ def _read(answer: Any) -> Any:
 
 
 def _checked(turn_id: str) -> str:
-    """Return a turn id as part of a path. Raises ``RelayError``: not a turn id, so it could name another route."""
+    """Quote a turn id for use in a path.
+
+    Raises:
+        RelayError: the text is not a turn id and could name another route.
+    """
     try:
         check_turn_id(turn_id)
     except ValueError as error:
@@ -103,7 +107,7 @@ def _checked(turn_id: str) -> str:
 
 
 def task_of(turn: Mapping[str, Any]) -> TurnTask:
-    """A turn's record as a task."""
+    """Build a tool's result from a turn's record."""
     word = turn.get("outcome") or turn["state"]
     status = _STATUS.get(word, "failed" if turn.get("outcome") else "working")
     error = (turn.get("error") or {}).get("message", "")
@@ -120,14 +124,14 @@ def task_of(turn: Mapping[str, Any]) -> TurnTask:
 
 
 class TurnTools:
-    """The tools. ``model`` is asked where a call names none; ``wait``: how long a call waits by default, in seconds."""
+    """The tools. ``model`` is the default model, ``wait`` the default time that a call waits, in seconds."""
 
     def __init__(self, relay: RelayAccess, model: str, wait: float) -> None:
         self._relay, self._model, self._wait = relay, model, wait
         self._process = secrets.token_hex(16)
 
     def name_of(self, request: Any) -> str:
-        """The key of a call: the model's own name of it, else this process's number of it."""
+        """Return the idempotency key of a call, from the model's name of the call or its number in this process."""
         meta = request.meta if isinstance(request.meta, Mapping) else {}
         named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
         return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
@@ -135,11 +139,11 @@ class TurnTools:
     async def submit(
         self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
     ) -> TurnTask:
-        """Submit a turn, and wait for its end."""
+        """Submit a turn and wait for its end."""
         return await self.followed(await self.submitted(request, message, model, session, key), progress, wait)
 
     async def submitted(self, request: Any, message: str, model: str, session: str, key: str) -> str:
-        """Submit a turn; returns its id."""
+        """Submit a turn and return its id."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
         turn = await self._relay.ask(
@@ -148,12 +152,12 @@ class TurnTools:
         return str(turn["turn_id"])
 
     async def turn(self, turn_id: str) -> dict[str, Any]:
-        """The turn's record."""
+        """Return the turn's record."""
         found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{_checked(turn_id)}")
         return found
 
     async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
-        """The task after it ended, needs a person, or the time to wait is over."""
+        """Wait until the turn ends or needs a person, or the time is up, and report progress meanwhile."""
         ends, pause, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
             task = task_of(await self.turn(turn_id))
@@ -165,12 +169,12 @@ class TurnTools:
             pause = min(1.5 * pause, _LAST_LOOK)
 
     async def cancel(self, turn_id: str) -> TurnTask:
-        """Cancel a turn; once more changes nothing."""
+        """Cancel a turn. Idempotent."""
         await self._relay.ask("POST", f"/v1/turns/{_checked(turn_id)}/cancel")
         return task_of(await self.turn(turn_id))
 
     async def decide(self, turn: Mapping[str, Any], decision: str) -> None:
-        """Answer what this turn asks a person, unless it has gone on meanwhile."""
+        """Submit a person's decision about a suspended turn, unless the turn has continued meanwhile."""
         body = {"decision": decision, "suspended_at": turn["suspended_at"]}
         try:
             await self._relay.ask("POST", f"/v1/inbox/{_checked(turn['turn_id'])}/decision", body)

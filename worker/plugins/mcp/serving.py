@@ -1,7 +1,4 @@
-"""``turns mcp``: other agents submit turns as tools.
-
-It speaks MCP over its standard streams, and HTTP with a relay.
-"""
+"""Implement ``turns mcp``: MCP over standard streams, and HTTP to a relay."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTask, Turn
 
 
 def serve(tools: TurnTools, version: str) -> None:
-    """Serve the tools over standard input and output, until that ends."""
+    """Serve the tools over standard input and output until the input ends."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
@@ -45,7 +42,7 @@ def serve(tools: TurnTools, version: str) -> None:
         except RelayError as error:
             raise ToolError(str(error)) from None
 
-    # The SDK reads the annotations by name, in the module's namespace.
+    # The SDK resolves annotations by name in the module's namespace.
     for tool in (submit_turn, get_turn):
         tool.__annotations__["ctx"] = Context
     server = MCPServer("helix-turns", version=version, log_level="WARNING", extensions=[extension(tools)])

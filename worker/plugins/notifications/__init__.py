@@ -1,7 +1,7 @@
-"""Sending notices, in the second loop of a worker process. One process of an installation sends at a time.
+"""Send notifications to webhooks and the operator's command, from one worker process of an installation.
 
-It may die at any line: what it put is in the outbox, and what a target took stays there until the store knows it. So a
-target may get a notice twice, with the same id, and none is lost.
+Notifications are stored in the outbox first and removed after delivery, so a crash loses none, but a target may receive
+one twice, with the same id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def notify(settings: Settings, connection: OneConnection) -> Notifier | None:
-    """Return the sender of notices, if there is anybody to tell."""
+    """Create the notifier if a target is configured."""
     if not (settings.webhook_urls or settings.notice_command):
         return None
     from worker.plugins.notifications.notifier import Notifier

@@ -1,7 +1,8 @@
-"""Finding what to call about: turns that ended or wait for a person, workers that are gone, versions rolled back.
+"""Find events to notify about: finished and suspended turns, missing workers, rolled back versions.
 
-Turns are found in the lists that the ledger keeps anyway, from a time noted in the store on. The time moves on
-after the notices are in the outbox, so none is left out; the same notice is put once, however often it is found.
+Turns come from the ledger's lists, starting at a time stored in the store. The time advances after the notifications
+are
+in the outbox, so none is lost, and each is stored once.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ from worker.plugins.notifications.outgoing import wanted
 
 log = structlog.get_logger()
 
-#: A worker that is silent for this long is gone, in seconds; one gone for a day was reported before.
+#: Seconds of silence after which a worker counts as gone; after a day it was already reported.
 _GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
 _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
 async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
-    """Put everything new into the outbox. Raises ``StoreUnavailable``."""
+    """Put all new notifications into the outbox.
+
+    Raises:
+        StoreUnavailable: the store is unreachable.
+    """
     await _turns(settings, outbox, suspended=False)
     await _turns(settings, outbox, suspended=True)
-    seconds, _ = await store.ask(store.redis.time())  # as workers report by the store's clock
+    seconds, _ = await store.ask(store.redis.time())  # workers report by the store's clock
     found = [*gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
     if len(settings.flow_version) > 1:
         found += rolled_back_by_itself(settings, await Flows(store).said(), time.time())
@@ -43,12 +48,12 @@ async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
 
 
 async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> None:
-    """Put the notices of turns that ended, or were suspended, since the time noted for it."""
+    """Put notifications of turns that were newly finished or suspended into the outbox."""
     notices_of = _of_suspended if suspended else _of_ended
     async for turn_id, record in outbox.new_turns(suspended=suspended):
         try:
             found = list(notices_of(settings, turn_id, record))
-        except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
+        except (ValueError, TypeError, AttributeError) as error:  # skip a damaged record
             log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
             continue
         for notice in found:
@@ -57,7 +62,7 @@ async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> Non
 
 
 def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """Yield what a finished turn is a reason for. Pure."""
+    """Yield the notifications of a finished turn."""
     outcome = record["outcome"]
     at = int(record["finished_at"] or 0) / 1000
     if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):
@@ -69,7 +74,7 @@ def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Itera
 
 
 def _of_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """Yield what a turn in the inbox is a reason for; it may be suspended more than once. Pure."""
+    """Yield the notification of a suspended turn; a turn may be suspended more than once."""
     if record["state"] == "suspended":
         suspended = record["suspended_at"]
         data = _facts(settings, turn_id, record)
@@ -91,7 +96,7 @@ def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str
 
 
 def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
-    """Flow versions that the guard rolled back; one that a day has passed since was reported before. Pure."""
+    """Yield notifications of flow versions that the guard rolled back in the last day."""
     for version, note in said.items():
         if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
             continue
@@ -102,7 +107,7 @@ def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: 
 
 
 def gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
-    """Workers that are missing for long enough to call somebody. Pure."""
+    """Yield notifications of workers that have been missing for a while."""
     for each in missing(reports, now):
         if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
             queues = ",".join(each.queues)

@@ -1,4 +1,4 @@
-"""Calls for help: do their targets work, was one given up. Nothing is sent."""
+"""Check the targets of notifications and undelivered notifications, without sending any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.plugins.notifications.outgoing import NotSent, addresses, targets
 
 
 def notices(settings: Settings) -> Iterator[Finding]:
-    """Every finding about notices."""
+    """Check the configuration and the outbox of notifications."""
     if not targets(settings) or not settings.store_url:
         yield Finding("notices", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND are empty")
         return
@@ -37,11 +37,11 @@ def notices(settings: Settings) -> Iterator[Finding]:
     try:
         yield asked(settings, lists)
     except HelixError:
-        return  # the findings about the store say it
+        return  # reported by the checks of the store
 
 
 def found(waiting: list[Entry], dead: list[Entry]) -> Finding:
-    """Return what the outbox says. Pure."""
+    """Report waiting and undeliverable notifications."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
         said = f"{number_of(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"

@@ -1,4 +1,4 @@
-"""``turns notices``: calls for help: those that wait to be sent, those that were given up (docs/webhooks.md)."""
+"""Implement ``turns notices``: waiting and undeliverable notifications (docs/webhooks.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending notices, in the second loop of a worker process. One process of an installation sends at a time."""
+"""Send notifications from a worker process; one process of an installation sends at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = structlog.get_logger()
 
 
 _LOOK_SECONDS = 1.0
-#: This many are sent at the same time, and read from the outbox at once.
+#: Notifications sent concurrently, and read from the outbox together.
 _AT_ONCE, _DUE_AT_ONCE = 8, 64
 
 
 class Notifier:
-    """Finds what to call about and sends it. Without a target it does nothing."""
+    """Find events to notify about and send the notifications."""
 
     def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         self._settings = settings
@@ -37,12 +37,16 @@ class Notifier:
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
 
     async def leave(self) -> None:
-        """Leave what was not sent in the outbox."""
+        """Stop sending; unsent notifications stay in the outbox."""
         self._senders.shutdown(wait=False, cancel_futures=True)
         await self._outbox.leave()
 
     async def poll(self) -> None:
-        """One round: find new notices, and send all that are due. Raises ``StoreUnavailable``."""
+        """Gather new notifications and send all that are due.
+
+        Raises:
+            StoreUnavailable: the store is unreachable.
+        """
         if not await self._outbox.may_send():
             return
         await gather(self._settings, self._store, self._outbox)
@@ -54,7 +58,7 @@ class Notifier:
         await self._outbox.forget_old()
 
     async def _send(self, entry: Entry) -> None:
-        if not wanted(self._settings, entry.kind):  # a relay put it, which does not know who wants what
+        if not wanted(self._settings, entry.kind):  # relays store notifications of every kind
             await self._outbox.sent(entry)
             return
         taken: list[str] = []
@@ -63,7 +67,7 @@ class Notifier:
             if target in entry.taken:
                 continue
             if not await self._outbox.may_send():
-                return  # this process was away for too long, and another one sends
+                return  # another process has taken over
             reach("notice.due")
             try:
                 await asyncio.get_running_loop().run_in_executor(self._senders, deliver, self._settings, target, entry)

@@ -1,7 +1,7 @@
-"""One HTTP request to an address of the outside: resolved, checked, and sent to the very address that was checked.
+"""Deliver notifications: to webhooks, or to the operator's command.
 
-A name that leads to this machine or an inner network is refused unless that is allowed; redirects are not followed,
-and no proxy of the environment is used.
+A webhook's name is resolved once, and the checked address is used. Addresses of this machine or an inner network are
+refused unless allowed. Redirects and proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MOST_READ = 65_536
 
 
 class NotSent(Exception):
-    """The target did not take it; the message says why."""
+    """Raised when a target does not accept a notification; the message gives the reason."""
 
 
 def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
-    """The addresses of a host, each of which may be connected to.
+    """Return the addresses of a host, all of which may be connected to.
 
     Raises:
-        NotSent: it has none, or one of them is of an inner network.
+        NotSent: the host has no address, or an address of an inner network.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -50,7 +50,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool
     """POST a body; any 2xx is success.
 
     Raises:
-        NotSent: it is refused here, cannot be reached, or answers otherwise.
+        NotSent: the address is refused, unreachable, or answers otherwise.
     """
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
@@ -76,15 +76,15 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool
 
 
 class _Checked(http.client.HTTPConnection):
-    """A connection to one address, which asks for a host by its name."""
+    """A connection to a given address that uses the host's name in request and certificate."""
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
         super().__init__(host, port, timeout=_SECONDS)
         self._address, self._tls = address, tls
-        self.default_port = 443 if tls else 80  # what the header Host leaves out
+        self.default_port = 443 if tls else 80  # left out of the Host header
 
     def connect(self) -> None:
-        """Connect to the address that was checked, not to what the name leads to by now."""
+        """Connect to the checked address instead of resolving the name again."""
         plain = socket.create_connection((self._address, self.port), self.timeout)
         try:
             context = ssl.create_default_context() if self._tls else None
@@ -94,32 +94,35 @@ class _Checked(http.client.HTTPConnection):
             raise
 
 
-# Targets of notices: addresses (webhooks) and the operator's command.
-#: A command that takes longer is ended, in seconds.
+#: Most seconds for the command.
 _COMMAND_SECONDS = 10.0
-#: What the command gets of our environment; none of it is a secret.
+#: Variables that the command inherits; none is secret.
 _KEPT = ("PATH", "HOME", "LANG", "TZ")
 COMMAND = "command"
 
 
 def targets(settings: Settings) -> tuple[str, ...]:
-    """The names of the targets: addresses, and ``command``."""
+    """Return the names of the targets: URLs, and ``command``."""
     return (*settings.webhook_urls, *([COMMAND] if settings.notice_command else ()))
 
 
 def shown(target: str) -> str:
-    """A target as it may be shown: addresses often hold a secret in their path or query."""
+    """Return a target without path and query, which often contain a secret."""
     parts = urlsplit(target)
     return f"{parts.scheme}://{parts.hostname}" if parts.scheme else target
 
 
 def wanted(settings: Settings, kind: str) -> bool:
-    """Return whether notices of this kind are sent. ``response.*`` names all kinds that begin so."""
+    """Return True if notifications of this kind are sent. ``response.*`` selects all kinds with this prefix."""
     return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
 
 
 def deliver(settings: Settings, target: str, entry: Entry) -> None:
-    """Deliver a notice to one target. Raises ``NotSent``: it did not take it."""
+    """Deliver a notification to one target.
+
+    Raises:
+        NotSent: the target did not accept it.
+    """
     if target == COMMAND:
         _run(settings.notice_command, entry)
         return
@@ -129,11 +132,11 @@ def deliver(settings: Settings, target: str, entry: Entry) -> None:
 
 
 def _run(command: str, entry: Entry) -> None:
-    """Run the operator's command in a shell, with the notice on standard input."""
+    """Run the operator's command in a shell, with the notification on standard input."""
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
     try:
-        process = subprocess.Popen(  # the operator's own command line
+        process = subprocess.Popen(  # the command line comes from the operator
             ["/bin/sh", "-c", command],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -155,7 +158,7 @@ def _run(command: str, entry: Entry) -> None:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave nothing of the command behind."""
+    """Kill all processes of the command after the block."""
     try:
         yield
     finally:

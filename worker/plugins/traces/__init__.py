@@ -1,4 +1,4 @@
-"""Finished turns as OpenTelemetry traces, sent by a separate process. It notes in the store how far it has come."""
+"""Send finished turns as OpenTelemetry traces from a separate process, which keeps its position in the store."""
 
 COMMANDS = {
     "traces": ("worker.plugins.traces.sending_traces:traces", "Send finished turns as OpenTelemetry traces."),

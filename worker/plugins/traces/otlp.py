@@ -1,7 +1,7 @@
-"""Sends spans by OTLP over HTTP. The one module that imports OpenTelemetry (the extra ``otel``).
+"""Send spans by OTLP over HTTP, using OpenTelemetry (the extra ``otel``).
 
-Where to, with which headers, certificate, compression and time-out, and what the service is called, say the standard's
-own variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME``, ...), which OpenTelemetry's SDK reads itself.
+OpenTelemetry's SDK reads endpoint, headers, certificate, compression, time-out and service name from the standard
+variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME``, ...).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Exporter:
-    """A connection to the receiver, for ours of this version. One thread at a time."""
+    """A connection to the receiver of traces. Not thread-safe."""
 
     def __init__(self, version: str) -> None:
         self._exporter = OTLPSpanExporter()
-        # Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent.
+        # Use OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our name by default.
         found = Resource({"service.version": version}).merge(Resource.create())
         if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
             found = found.merge(Resource({"service.name": "helix-turns"}))
@@ -35,12 +35,12 @@ class Exporter:
         self._scope = InstrumentationScope("helix-turns", version)
 
     def send(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
-        """Send the spans of some turns; True when the receiver took them. Retries passing errors for its time-out."""
+        """Send the spans of some turns. Return True if the receiver accepted them. Retries temporary errors."""
         spans = [self._readable(turn, span) for turn, tree in trees for span in tree]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 
     def close(self) -> None:
-        """Close the connection, and give up repeats."""
+        """Close the connection and stop retrying."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _readable(self, turn: Turn, span: Span) -> ReadableSpan:
@@ -71,5 +71,5 @@ def _above(turn: Turn) -> SpanContext | None:
 
 
 def _ns(seconds: float) -> int:
-    """The store's clock counts milliseconds; more digits would be made up."""
+    """Convert seconds to nanoseconds, rounded to the milliseconds of the store's clock."""
     return round(seconds * 1000) * 1_000_000

@@ -1,4 +1,4 @@
-"""``turns traces``: finished turns as OpenTelemetry traces, sent beside the engine and never in its way."""
+"""Implement ``turns traces``: send finished turns as OpenTelemetry traces."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from worker.processes import programs
 
 log = structlog.get_logger()
 
-#: How often we look for turns that ended, and how long we wait at most for a receiver or a store that is away.
+#: Seconds between polls, and the longest pause while receiver or store are away.
 _LOOK_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 60.0
 
 
 class TracingOff(HelixError):
-    """Traces are not configured here; the message says the missing parts."""
+    """Raised when traces are not configured; the message names the missing parts."""
 
     code = "tracing_off"
 
@@ -90,7 +90,7 @@ def _span(text: str) -> float:
 
 
 async def _all(client: TurnsClient, send: Send) -> SentTurns:
-    """Everything that waits. Raises as ``send_next``."""
+    """Send all waiting turns."""
     total = SentTurns()
     while sent := await send_next(client, send):
         total = SentTurns(
@@ -100,7 +100,7 @@ async def _all(client: TurnsClient, send: Send) -> SentTurns:
 
 
 async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
-    """Send what ends, until asked to stop; waits for a receiver that is away, longer each time."""
+    """Send turns as they finish, with growing pauses while the receiver is away."""
     log.info("traces.started", endpoint=endpoint(os.environ))
     delay = _LOOK_SECONDS
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Sending, batch by batch. A receiver that is away is waited for; nothing is left out."""
+"""Send traces in batches; if the receiver is away, they are sent later."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from api_client.tracing import Span, spans_of
 Tree = tuple[Turn, list[Span]]
 Send = Callable[[Sequence[Tree]], bool]
 
-#: Turns in one request.
+#: Turns per request.
 BATCH = 50
-#: Whose models our runners reach, as the conventions call it.
+#: Providers by runner, as named in OpenTelemetry's conventions.
 _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "openai", "acp:gemini": "gcp.gemini"}
 
 
 class NotTaken(HelixError):
-    """The receiver does not answer, or refuses everything; the waiting traces are sent later."""
+    """Raised when the receiver is away or refuses everything; the traces are sent later."""
 
     code = "traces_not_taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentTurns:
-    """The turns that the receiver took, and those it refused while it took others."""
+    """The number of turns and spans that the receiver accepted, and the turns that it refused."""
 
     turns: int = 0
     spans: int = 0
@@ -37,10 +37,14 @@ class SentTurns:
 
 
 async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
-    """Send the turns that come next; None when none waits. ``send`` may take long: it runs in a thread.
+    """Send the next batch of turns. Return None if no turn is waiting.
+
+    Args:
+        send: may block; runs in a thread.
 
     Raises:
-        NotTaken: the receiver took nothing; the same turns come next again. StoreUnavailable: the store is away.
+        NotTaken: the receiver accepted nothing; the same turns come again.
+        StoreUnavailable: the store is unreachable.
     """
     batch = await client.untraced.next(BATCH)
     if batch is None:
@@ -50,7 +54,7 @@ async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
     trees = [tree for tree in found if tree is not None]
     taken = trees
     if trees and not await asyncio.to_thread(send, trees):
-        # Is the receiver away, or can it not read one of them? It must take nothing at all before it gets them singly.
+        # If the receiver accepts an empty request, one of the turns is unreadable: send them one by one.
         if not await asyncio.to_thread(send, []):
             raise NotTaken(
                 "the receiver of traces takes nothing; see OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS and its log"
@@ -63,7 +67,10 @@ async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
 
 
 def providers_of(settings: Settings) -> dict[str, str]:
-    """``gen_ai.provider.name`` of each model: openai of all other runners that ask a service, else their own name."""
+    """Return the ``gen_ai.provider.name`` of each model.
+
+    A runner without a known provider counts as openai if it uses such a service, else by its own name.
+    """
     return {model: _provider(spec, settings.of_model(model)) for model, spec in settings.models.items()}
 
 
@@ -75,7 +82,7 @@ def _provider(spec: str, settings: Settings) -> str:
 
 
 async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
-    """The turn's spans; None when its record has been deleted meanwhile."""
+    """Build the turn's spans; return None if the turn was deleted."""
     try:
         turn = await client.reader.get(turn_id)
         return turn, spans_of(turn, await client.reader.events(turn_id), providers)
