@@ -23,7 +23,6 @@ log = structlog.get_logger()
 
 #: Folder for agent sessions and for the HOMEs of runs, below the session's folder.
 TRANSCRIPTS = "agent"
-#: Largest CLAUDE.md that is read, in bytes.
 _MAX_INSTRUCTIONS = 64 * 2**20
 
 _RUNS = uuid.UUID("6f1b8f0e-5a0c-4f5e-9d0a-0d6a2c1e8b34")

@@ -193,7 +193,7 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A runner that can read the result of a finished run from its folder."""
+    """A runner that can reconstruct the result of a finished run from the run's folder."""
 
     def adopt(self, order: Order) -> RunResult | None:
         """Return the complete result of an earlier delivery, or None if the agent must run again. May block."""

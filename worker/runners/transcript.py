@@ -17,7 +17,6 @@ from worker.runners.service_errors import plain_words
 #: Longest answer in characters; a longer one is a limit error.
 MAX_ANSWER = 4 * 2**20
 
-#: Event kinds that are passed on.
 _EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
 
 

@@ -114,7 +114,7 @@ class ObservedCalls:
 
     @property
     def counted(self) -> dict[str, Tokens]:
-        """Return the tokens per model."""
+        """Return the tokens of all calls, per model."""
         return summed([(call.model, call.counted) for call in self.calls], self.sums)
 
     @property

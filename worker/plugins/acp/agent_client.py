@@ -57,7 +57,7 @@ class AgentGone(Exception):
 
 
 class RequestFailed(Exception):
-    """A request was answered with an error."""
+    """The agent answered a request with an error."""
 
     def __init__(self, method: str, error: Mapping[str, Any]) -> None:
         data = error.get("data")
@@ -87,7 +87,7 @@ ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]]
 
 
 class Reports:
-    """Prints the agent's events in the scripted agent's format."""
+    """Prints the agent's actions as JSON events, one per line."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
@@ -97,7 +97,7 @@ class Reports:
         self._message, self._pieces = "", list[str]()
 
     def say(self, event: str, **more: Any) -> None:
-        """Print one event."""
+        """Print one event as a JSON line."""
         self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
         self._out.flush()
 
@@ -154,7 +154,7 @@ class Reports:
 
 
 class Client:
-    """The ACP connection to one agent."""
+    """Connection to one agent over the Agent Client Protocol."""
 
     def __init__(self, given: Mapping[str, Any], reports: Reports) -> None:
         self._given = given

@@ -134,7 +134,7 @@ class AcpRunner(ProgramRunner):
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def stdin(self, run: Run) -> bytes:
-        """Return the input of our client, JSON-encoded."""
+        """Return the JSON input of our client process."""
         order = run.order
         orders = {} if order.read_only else tool_orders(order, boxed=box.is_used(run.settings.box))
         given = {

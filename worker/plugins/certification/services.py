@@ -69,7 +69,7 @@ class Service:
         self.die()
 
     def die(self) -> None:
-        """Stop answering."""
+        """Stop the stub service."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        """Suppress the server's request log."""
 
     def do_HEAD(self) -> None:
         self._send(200, b"")

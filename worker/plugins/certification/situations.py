@@ -17,7 +17,7 @@ Around = Literal["", "junk", "exit-zero", "exit-one", "close-stdout", "lose-last
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """One situation of an agent.
+    """A situation in which the kit tests an agent.
 
     Attributes:
         name: what happens.

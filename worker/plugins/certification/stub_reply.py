@@ -57,7 +57,7 @@ class StubReply:
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """The whole text of the reply."""
         return "".join(self.pieces)
 
     def fitted(self, request: dict[str, Any]) -> StubReply | None:

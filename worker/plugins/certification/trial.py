@@ -34,7 +34,7 @@ _NOBODY = "http://127.0.0.1:9"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of one situation.
+    """The outcome of testing a runner in one situation.
 
     Attributes:
         left: number of processes left behind.
@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """The verdict's evidence."""
+        """The evidence stored with the verdict."""
         return self.result.completion.evidence
 
     @property
@@ -120,7 +120,7 @@ class Trial:
         return "" if self.certifiable else "its model calls did not pass the door"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form printed by ``--json``."""
+        """Return the trial as a JSON-ready mapping."""
         return {
             "situation": self.situation.name,
             "truth": self.situation.truth,

@@ -40,7 +40,7 @@ _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search":
 
 
 class CodexOutput:
-    """Reads the events of one run.
+    """Reader of Codex's events in one run.
 
     ``continues``: the run continues an earlier session. ``hooked``: folder with the hook's files; None without a hook.
     """
@@ -89,11 +89,7 @@ class CodexOutput:
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one event.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Read one line of Codex's output. Raises ``AnswerTooLong``."""
         event = json_object(line)
         if event is None:
             self._skipped += 1
@@ -223,7 +219,7 @@ class CodexRunner(ProgramRunner):
     holds_tools = True
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return Codex, which is the same program for all options."""
+        """Return the declaration of the Codex program."""
         return _PROGRAM
 
     def model(self, option: str) -> str:

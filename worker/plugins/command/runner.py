@@ -121,7 +121,7 @@ def has(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 
 class CommandOutput:
-    """Reads a command's output by its rules."""
+    """Reader of a command's output, with the command's declared rules."""
 
     usage: Mapping[str, Any] = {}
     journal = None
@@ -136,7 +136,7 @@ class CommandOutput:
 
     @property
     def text(self) -> str:
-        """The answer, or its beginning."""
+        """The command's answer so far."""
         rule = self._command.answer
         return (self._read_file(rule.file) or "").strip() if rule.file else "".join(self._pieces).strip()
 
@@ -156,11 +156,7 @@ class CommandOutput:
         return {}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Read one line of the command's output. Raises ``AnswerTooLong``."""
         if line.strip():
             self._last = line
         rule = self._command.answer

@@ -75,11 +75,7 @@ class Heard(Protocol):
         ...
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line of output.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-        """
+        """Read one line of output. Raises ``AnswerTooLong``."""
         ...
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
@@ -89,7 +85,7 @@ class Heard(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run to prepare or to read."""
+    """One run of an agent program, with its settings and its kept session."""
 
     order: Order
     settings: Settings
@@ -124,7 +120,7 @@ class Run:
 
     @property
     def values(self) -> dict[str, str]:
-        """The values of a declaration's placeholders."""
+        """The values for the placeholders in the agent's declaration."""
         return {
             "model": self.model,
             "url": DOOR,
@@ -157,11 +153,7 @@ class ProgramRunner(ProcessRunner):
         return option.partition(":")[2]
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the option's program.
-
-        Raises:
-            DeclarationError: the declaration is invalid.
-        """
+        """Return the program that a model's option names. Raises ``DeclarationError``."""
         raise NotImplementedError
 
     def problem(self, option: str, settings: Settings) -> str:
@@ -207,15 +199,15 @@ class ProgramRunner(ProcessRunner):
         return None
 
     def arguments(self, run: Run) -> Sequence[str]:
-        """Return the program's arguments."""
+        """Return the command-line arguments of the agent's program."""
         return [filled(text, run.values) for text in run.program.arguments]
 
     def stdin(self, run: Run) -> bytes:
-        """Return the program's standard input."""
+        """Return the standard input of the agent's program."""
         return run.prompt.encode()
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command, and its mounts besides the program."""
+        """Return the command that starts the agent, and the mounts that it needs."""
         return [run.path, *self.arguments(run)], ()
 
     def prepare(self, order: Order) -> Play | RunResult:
@@ -329,11 +321,7 @@ class ProgramRunner(ProcessRunner):
 
 
 def find(program: AgentProgram, settings: Settings) -> str:
-    """Return the path of a program.
-
-    Raises:
-        SettingsError: the program is not installed.
-    """
+    """Return the path of an agent program. Raises ``SettingsError`` if it is not installed."""
     name = settings.agent_path or program.program
     found = shutil.which(str(Path(name).expanduser()))
     if found is None:
@@ -342,7 +330,7 @@ def find(program: AgentProgram, settings: Settings) -> str:
 
 
 def outbound(run: Run) -> Outbound:
-    """Return what the agent may reach: its model through our proxy, and the configured hosts."""
+    """Return the destinations that the agent may reach: its model service and the configured hosts."""
     settings = run.settings
     upstream = None
     if run.program.asks_here:
@@ -389,7 +377,7 @@ def _parts(program: Path) -> list[Path]:
 
 
 class ChildLines(Transcript):
-    """Reads the JSON lines of our agent processes."""
+    """Reader of the JSON lines that our agent processes print."""
 
     @property
     def session(self) -> str:

@@ -75,7 +75,7 @@ class PythonRunner(ProgramRunner):
         return ChildLines()
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command and its mounts."""
+        """Return the command that starts the agent process, and the mounts that it needs."""
         python = Path(run.path)
         folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
         return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(Bind(path) for path in folders)]

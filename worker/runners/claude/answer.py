@@ -20,7 +20,6 @@ from worker.runners.guard.supervision import Ending
 
 #: Shorter delays are the CLI's own back-off, not requested by the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0
-#: Hooks that every completed run has executed.
 _REQUIRED = {START, STOP, END}
 
 

@@ -11,7 +11,7 @@ from worker.runners.pricing import Prices
 #: Names by which the CLI chooses a model itself.
 _ANY = frozenset({"", "best", "default", "opusplan"})
 _FAMILIES = ("opus", "sonnet", "haiku", "fable", "mythos")
-#: The model for small tasks, such as reading a fetched page.
+#: The CLI's model for small tasks.
 _SMALL = "*haiku*"
 _LISTED: dict[str, list[float]] = tomllib.loads(Path(__file__).with_name("prices.toml").read_text("utf-8"))
 _PRICES = {name: dict(zip(("input", "output", "cache_read"), prices, strict=True)) for name, prices in _LISTED.items()}

@@ -25,7 +25,7 @@ class Lines:
 
 
 GERMAN, ENGLISH = (Lines(**table_beside(__file__)[language]) for language in ("de", "en"))
-#: Longest history in a prompt, in characters; older messages are left out.
+#: Longest history in a prompt, in characters.
 _MAX_HISTORY = 200_000
 
 

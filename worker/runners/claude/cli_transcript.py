@@ -16,7 +16,6 @@ from worker.files.safe_io import opened, read
 from worker.runners.claude.answer_text import SYNTHETIC, blocks, cleaned, ends_with, gap_after, trimmed
 from worker.runners.transcript import MAX_ANSWER
 
-#: Largest transcript that is read or kept, in bytes.
 MAX_TRANSCRIPT = 256 * 2**20
 
 

@@ -29,7 +29,6 @@ from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 
-#: Tools of a read-only run.
 READING_TOOLS = ("Read", "Glob", "Grep")
 #: Default address of the Messages API, and the paths that the CLI uses.
 _DEFAULT_API = "https://api.anthropic.com"
@@ -63,7 +62,7 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
 
 
 def outbound(settings: Settings, option: str) -> Outbound:
-    """Return what the CLI may reach: the Messages API and the configured hosts."""
+    """Return the destinations that the CLI may reach: the Messages API and the configured hosts."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
     if key:

@@ -160,7 +160,7 @@ class ProcessFiles:
 
     @property
     def output(self) -> Path:
-        """The folder for answer files."""
+        """The folder in which the agent writes answer files."""
         return self.work / "output"
 
     @property

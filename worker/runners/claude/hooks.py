@@ -29,9 +29,8 @@ _TOOL_TIMEOUT = 300
 _DEFERRED = "tool_deferred"
 #: Time limit of a hook in seconds; without a limit, the CLI cancels hooks while it exits.
 _TIMEOUT = 10
-#: Largest mark in bytes; a mark holds the answer's last message.
+#: Largest mark in bytes.
 _MAX_MARK = 8 * 2**20
-#: Bytes that must fit on the disk.
 _PROBE = 64 * 2**10
 
 #: Not "?": the CLI (2.1.329) ignores rules with an escaped "?", and an unescaped one matches itself.
@@ -40,7 +39,7 @@ _SPECIAL = re.compile(r"[\\*\[\]]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The mark that one hook wrote.
+    """The mark file that one hook of the CLI has written.
 
     Attributes:
         run: tag of the process that ran the hook.
@@ -95,7 +94,7 @@ def settings(
 
 
 def edit_rules(folders: Iterable[Path]) -> list[str]:
-    """Return a permission rule about writing for each folder."""
+    """Build permission rules that match writing below each folder."""
     return [f"Edit(/{_literal(folder)}/**)" for folder in folders]
 
 
@@ -150,11 +149,7 @@ def obstacle(directory: Path) -> str:
 
 
 def parse_mark(content: bytes) -> Mark:
-    """Parse one mark.
-
-    Raises:
-        ValueError: the content is not a mark.
-    """
+    """Parse the content of a hook's mark file. Raises ``ValueError``."""
     run, _, body = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(body)
     if not isinstance(facts, dict):

@@ -34,13 +34,12 @@ from worker.runners.guard.launch import Begun
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending
 
-#: Folder of spares below the sessions' folder; no session's folder starts with a dot.
+#: Folder of spare processes; no session's folder starts with a dot.
 SPARES = ".spares"
-#: Folder with one file per wanted kind of spare; the file's time is the time of the last request.
+#: Folder with one file per wanted kind, as old as the last request.
 KINDS = ".spare-kinds"
-#: Age in seconds at which files of killed workers' spares are deleted.
+#: Age in seconds at which leftovers of killed workers are deleted.
 _OLD = 86_400.0
-#: Seconds that a claim may take while the spare is still starting.
 _TO_CLAIM = 20.0
 _MOST_BYTES = 2**20
 _RULES, _CLAIM = "rules", "claim"

@@ -233,7 +233,7 @@ class AgentProcess:
             self._exit = report
             self._ended.set()
             on_end = self._on_end
-        with contextlib.suppress(RuntimeError):  # the loop is closed and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             on_end()
 
     def _close(self, fd: int) -> None:

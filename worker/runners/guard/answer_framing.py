@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: Longest chunk-size line, in bytes.
 _LONGEST_SIZE = 16_384
 
 
@@ -27,15 +26,11 @@ class AnswerFraming:
 
     @property
     def until_closed(self) -> bool:
-        """Return whether only the end of the connection ends the body."""
+        """Return whether the body ends only when the connection closes."""
         return self._left is None
 
     def take(self, raw: bytes) -> bytes:
-        """Return the body bytes in a raw piece.
-
-        Raises:
-            BrokenFraming: the piece does not match the framing in the head.
-        """
+        """Return the body bytes in a raw piece of the response. Raises ``BrokenFraming``."""
         if self._chunked:
             return b"".join(self._chunks(raw))
         if self._left is None:

@@ -81,7 +81,7 @@ def is_used(mode: str) -> bool:
     try:
         return level(mode, wanted=True).kind != "none"
     except BoxError:
-        return False  # no agent starts at all
+        return False
 
 
 def obstacle() -> str:
@@ -205,7 +205,6 @@ def own_numbers(made: Level) -> frozenset[int]:
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
-#: Mounts that ``inside.py`` needs.
 FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
 
 
@@ -242,5 +241,5 @@ def _hidden_in_proc() -> list[str]:
 
 
 def failed(stderr: str) -> str:
-    """Return bubblewrap's own error from standard error."""
+    """Return bubblewrap's own error message from standard error, if any."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

@@ -90,12 +90,12 @@ class Stream(asyncio.BufferedProtocol):
         self.resume()
 
     def pause(self) -> None:
-        """Stop receiving for now."""
+        """Stop receiving data for now."""
         if self._transport and not self._over:
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Continue receiving."""
+        """Continue receiving data."""
         if self._transport and not self._over and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -119,7 +119,7 @@ class Stream(asyncio.BufferedProtocol):
         self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)
 
     def end(self) -> None:
-        """Close the sending side."""
+        """Close the sending side of the connection."""
         with contextlib.suppress(OSError):
             if self._transport and self._transport.can_write_eof():
                 self._transport.write_eof()

@@ -31,7 +31,6 @@ class Record:
         self._path = path
         #: Failed calls that were not repeated yet: number -> request.
         self._unmet: dict[int, CallRequest] = {}
-        #: Number of latest calls that failed in a row.
         self.failures = 0
 
     def begin(self, path: str) -> CallListener | None:
@@ -103,7 +102,7 @@ class Record:
             return self._begun
 
     def seen(self, since: int = 0) -> ObservedCalls:
-        """Return the calls after the first ``since``."""
+        """Return the observed model calls, without the first ``since`` calls."""
         with self._lock:
             calls = [call for number, call in self._calls.items() if number >= since]
             found = [call if isinstance(call, Call) else call.so_far() for call in calls]

@@ -33,7 +33,6 @@ from typing import Any
 from worker.files.recording import GuardRecording
 from worker.runners.guard import marks
 
-#: Largest request in bytes.
 MAX_REQUEST = 1 << 20
 
 _PR_SET_PDEATHSIG = 1
@@ -56,7 +55,7 @@ class _Agent:
     kill_at: float = math.inf
     give_up_at: float = math.inf
     cause: str = ""
-    held: list[int] = field(default_factory=list)  # suspended processes
+    held: list[int] = field(default_factory=list)
     hold_for: float = 0.0
     seen: set[int] = field(default_factory=set)
     kept: GuardRecording | None = None

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from api_client.contract.settings import Settings
 
 
-#: Largest head of a request or response, in bytes.
 MAX_HEAD = 65_536
 #: Time limit for connecting, in seconds.
 CONNECT_SECONDS = 20.0

@@ -27,7 +27,7 @@ _ASKED = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
 )
 
-#: Fields of a ``Call`` reported by one event or response.
+#: Fields of a ``Call``, from one event or response.
 Facts = dict[str, Any]
 
 

@@ -12,7 +12,6 @@ import sys
 
 #: Exit code of a program that cannot be started, as in shells.
 CANNOT_RUN = 127
-#: Largest file the program may write, in bytes.
 _MAX_FILE = 2**30
 
 

@@ -20,7 +20,7 @@ from worker.runners.guard.guard import DOUBT_SECONDS
 from worker.runners.pricing import Tokens
 from worker.runners.witnessed import ObservedCalls, explained
 
-#: Interval between checks, in seconds.
+#: Seconds between checks.
 PATIENCE = 0.1
 #: Largest line and largest output, in bytes.
 MAX_LINE = 16 * 2**20
@@ -29,7 +29,7 @@ MAX_OUTPUT = 256 * 2**20
 _TO_EXIT = 5.0
 #: Causes of ending an agent, and failed model calls in a row that are allowed.
 FINISHED, FAILING, MOST_FAILURES = "finished", "its model calls fail, one after the other", 20
-#: Interval between checks of the model calls, in seconds.
+#: Seconds between checks of the model calls.
 _CALLS_SECONDS = 2.0
 #: Exit codes after a SIGKILL, without and with a sandbox.
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
@@ -42,12 +42,12 @@ class RunLimits(Protocol):
 
     @property
     def deadline(self) -> float:
-        """Latest end, by ``time.monotonic()``."""
+        """Latest time at which the process must end, by ``time.monotonic()``."""
         ...
 
     @property
     def idle_seconds(self) -> float:
-        """Longest time without output."""
+        """Longest time without output, in seconds."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class Ending:
 
     @property
     def finished(self) -> bool:
-        """Return whether the agent had finished its work when the worker killed it."""
+        """Return whether the agent had finished its work before the worker killed its hanging process."""
         return self.cause == FINISHED
 
     @property
@@ -192,7 +192,7 @@ class Supervision:
             piece = self.process.read(PATIENCE)
             if piece:
                 self.hear(piece)
-            elif ended is not None:  # all processes are gone: no more output can come
+            elif ended is not None:
                 self.hear_rest()
                 return ended
             elif piece is None:

@@ -34,7 +34,6 @@ _ENDS = {word.lower(): end for end, words in END_WORDS["chat"].items() for word 
 _FINISH = "the answer ended with finish_reason"
 #: Longest line in bytes; a service may send its whole answer in one line.
 _LONGEST_LINE = 16 << 20
-#: Field names of an event stream.
 _FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 
 
@@ -64,7 +63,7 @@ class Timeouts:
         self.connection: socket.socket | None = None
 
     def heard(self) -> None:
-        """Start the time limit for the next event."""
+        """Restart the time limit after an event has arrived."""
         self.seconds, self._due = self._next, time.monotonic() + self._next
 
     def wait(self) -> None:
@@ -160,7 +159,7 @@ def _relay(events: Iterator[bytes]) -> None:
         try:
             reasons |= _hear(json.loads(data), refusal)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            skipped = True  # the lost line may have been a piece of the answer
+            skipped = True
             _emit({"event": "skipped"})
     _unfinished(f"the connection ended before [DONE]; {_FINISH} {', '.join(sorted(reasons)) or 'missing'}")
 

@@ -44,7 +44,7 @@ class OpenAiHttpRunner(ProcessRunner):
         return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the service's name of the model."""
+        """Return the name by which the service lists the model."""
         return option
 
     def prepare(self, order: Order) -> Play | RunResult:

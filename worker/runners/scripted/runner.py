@@ -17,7 +17,6 @@ from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.scripted.script import ScriptError, Step, built_in, load, steps_for
 from worker.runners.transcript import Transcript, judge
 
-#: Steps that need a process.
 PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})
 
 

@@ -19,10 +19,8 @@ from worker.files.safe_io import read_changed
 #: The built-in scripts; a German question gets a German answer.
 BUILT_IN = tuple(Path(__file__).with_name(name) for name in ("demo_de.yaml", "demo_en.yaml"))
 
-#: Largest script file in bytes.
 MAX_SCRIPT = 4 * 2**20
 
-#: The name and the fields of a step.
 Step = tuple[str, dict[str, Any]]
 
 

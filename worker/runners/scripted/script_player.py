@@ -18,7 +18,6 @@ Say = Callable[[dict[str, Any]], None]
 _NONCE = re.compile(r'"nonce": "([0-9a-f]{8,64})"')
 #: A line of the agent's earlier text, quoted in feedback.
 _QUOTED = re.compile(r"^> (.*\S)", re.MULTILINE)
-#: Shortest time between two pieces of a slow text.
 _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
 
@@ -39,7 +38,7 @@ class Witness:
         self._run = {"turn": turn, "attempt": attempt, "delivery": delivery}
 
     def record(self, event: str, **facts: Any) -> None:
-        """Append one fact."""
+        """Append one fact to the log."""
         if not self._path:
             return
         line = {**self._run, "pid": os.getpid(), "event": event, "at": time.time(), "monotonic": time.monotonic()}

@@ -57,7 +57,6 @@ class ShellCommand(NamedTuple):
     wrapped: bool = False
 
 
-#: A completely unknown command.
 ANYTHING = ShellCommand((ANY,), plain=False)
 
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _MIB = 2**20
-#: Memory that a new spare will use once it is ready, in bytes.
+#: Memory that a new spare process will use once it is ready, in bytes.
 _SPARE_BYTES = 128 * _MIB
 #: Memory that idle agents share (their program's pages), in bytes.
 _PROGRAM_BYTES = 80 * _MIB
-#: Seconds between a new session and the start of the next spare, so that the session's own start comes first.
+#: Seconds after which a new session's successor spare process is started, so that the session comes first.
 _LATER = 1.0
-#: A spare that ends within this many seconds after its start counts as failed.
+#: A spare process that ends within this many seconds counts as failed.
 _STILLBORN = 10.0
 
 
