@@ -67,7 +67,7 @@ class Transcript:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return the agent's facts, whether it gave a result, and the number of skipped lines."""
+        """Return the agent's facts about itself, with the number of unreadable lines."""
         return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:

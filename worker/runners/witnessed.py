@@ -243,7 +243,7 @@ def explained(completion: Completion, witnessed: ObservedCalls | None) -> Comple
 
 
 def _ruled(completion: Completion, call: Call | None) -> Completion:
-    """Replace verdict and error kind by those of the deciding call."""
+    """Apply the end of the deciding model call to the verdict."""
     match call.end if call else CallEnd.UNKNOWN:
         case CallEnd.LIMIT:
             long = Fault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None

@@ -80,7 +80,7 @@ class CodexOutput:
 
     @property
     def finished(self) -> bool:
-        """Return whether the turn has completed."""
+        """Return whether Codex has reported the successful end of its turn."""
         return self._end == "turn.completed"
 
     @property

@@ -100,7 +100,7 @@ class Stream(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def keep(self, spoilt: Callable[[Stream], object]) -> bool:
-        """Keep the connection idle; call ``spoilt`` if data or an end arrives. False: it is unusable now."""
+        """Keep the connection idle for reuse; return False if the connection is unusable."""
         if self._came or self._over or self._transport is None or self._transport.is_closing():
             return False
         self.source = None

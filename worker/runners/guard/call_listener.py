@@ -178,11 +178,11 @@ class CallListener:
 
     @property
     def text(self) -> str:
-        """Return the beginning of the model's text."""
+        """Return the beginning of the text that the model wrote."""
         return answer_text(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known(self, whole: bool, why: str) -> Facts:
-        """Return all facts, with digests of a text that may have to be found in an answer."""
+        """Return all known facts about the call, with digests of its text."""
         found = self._found(whole, why)
         goes_on = found["end"] in WENT_ON
         if not (goes_on and self._call.tools):

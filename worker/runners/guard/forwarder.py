@@ -360,7 +360,7 @@ async def _hand_on(asker: _Peer, service: _Peer) -> None:
 
 
 async def _bring_back(service: _Peer, asker: _Peer, call: CallListener | None) -> bool:
-    """Forward the response; return True if the service's connection stays open."""
+    """Forward the service's response to the client; return True if the service's connection stays open."""
     head = await service.hear_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)

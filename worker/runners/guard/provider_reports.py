@@ -64,7 +64,7 @@ def _error(found: object) -> Facts:
 
 
 def _counts(usage: object, *names: str) -> Facts:
-    """Read the ``TOKENS`` from a provider's usage; in ``names``, ``+`` adds fields and ``.`` enters an object."""
+    """Read token counts from a provider's usage; in ``names``, ``+`` adds fields and ``.`` enters an object."""
     found = (sum(max(0, _number(usage, name)) for name in words.split("+")) for words in names)
     return {name: amount for name, amount in zip(TOKENS, found, strict=False) if amount}
 
@@ -160,7 +160,7 @@ class ProviderForm:
     last: bytes = b""
 
     def events(self, lines: bytes) -> list[bytes]:
-        """Return the events that contain a pattern, without parsing."""
+        """Return the events whose bytes contain one of the form's patterns."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)

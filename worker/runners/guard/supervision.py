@@ -283,7 +283,7 @@ class Supervision:
         self._check_guard()
 
     def _reason(self) -> str:
-        """Return the stop reason, unless the lease is in doubt."""
+        """Return why the agent must stop, unless the worker's lease is in doubt."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
 

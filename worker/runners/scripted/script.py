@@ -180,7 +180,7 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The fields of a step; ``main`` may be given without its name."""
+    """The fields of a script step; the field ``main`` may be given without its name."""
 
     main: str
     fields: Mapping[str, Kind]

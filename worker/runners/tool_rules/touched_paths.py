@@ -28,7 +28,7 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def folder_fit(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Fit]:
-    """Match each path with a folder pattern below ``root``; the path None may be anywhere.
+    """Match each path with a folder pattern below ``root``; None is an unknown path.
 
     With ``covers``, a path that ends with a slash matches if anything below it does.
     """
