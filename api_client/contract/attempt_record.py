@@ -27,7 +27,7 @@ class AttemptFacts:
         ``mended``, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
         shadow: what rules in shadow found in ``answer``; it decided nothing.
         verification: what gates and a verifier found, where these judge.
-        journal: the tools that the agent used and the files it left, where a rule asks for them; else empty.
+        evidence: what rules collected about the run, by rule.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
         last_delivery: number, over the whole turn, of the delivery whose result this is.
     """
@@ -48,7 +48,7 @@ class AttemptFacts:
     remaining: tuple[ValidationIssue, ...] = ()
     usage: dict[str, Any] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
-    journal: dict[str, Any] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
     started_at: float = 0.0
     finished_at: float = 0.0
     worker: str = ""

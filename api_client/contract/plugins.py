@@ -21,6 +21,8 @@ WATCHER = "helix_turns.watchers"
 CHECK = "helix_turns.checks"
 #: ``(output, since, model, redact) -> None``: what ``turns export`` writes of many turns.
 EXPORT = "helix_turns.exports"
+#: Rules for policy files: classes derived from ``worker.enforcement.rules.Rule``.
+RULE = "helix_turns.rules"
 #: Kinds of work: classes derived from ``contract.work.WorkKind``.
 WORK_KIND = "helix_turns.work_kinds"
 #: What a worker does for them, by the same names: classes derived from ``worker.turns.work.TurnWork``.
@@ -41,6 +43,7 @@ GROUPS: Mapping[str, str] = {
     WORK: "work of kind",
     OBSERVER: "observer",
     ADMISSION: "admission",
+    RULE: "rule",
 }
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {
@@ -58,6 +61,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
     WATCHER: {"flow-guard": "worker.plugins.analysis", "notifier": "worker.plugins.notifications"},
     CHECK: {"notices": "worker.plugins.notifications"},
     EXPORT: {"rejected": "worker.plugins.analysis"},
+    RULE: {"claims": "worker.plugins.claims"},
 }
 
 

@@ -443,5 +443,5 @@ async def test_claims_are_compared_with_what_ran_before_the_question_and_after_i
         turn = await client.reader.result(turn.turn_id, timeout=120)
         attempts = await client.reader.attempts(turn.turn_id)
     codes = [issue.code for issue in attempts[0].issues]
-    assert codes == ([] if kind == "approve" else ["CLAIMED_TESTS_NOT_RUN"]), attempts[0].journal
+    assert codes == ([] if kind == "approve" else ["CLAIMED_TESTS_NOT_RUN"]), attempts[0].evidence
     assert turn.outcome is (Outcome.PASSED if kind == "approve" else Outcome.PASSED_AFTER_RETRY)

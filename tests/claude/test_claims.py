@@ -7,14 +7,18 @@ import pytest
 from tests.claude.running import Agent
 from tests.lab.claims.scenes import SCENES, Scene
 from tests.lab.claims.transcripts import TOOLS, played
-from worker.enforcement.rules import Claims
+from worker.plugins.claims.rule import ClaimsRule
 
 pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("scene", [SCENES[0], SCENES[1], SCENES[3]], ids=lambda scene: scene.name)
 def test_no_untrue_claim_passes_and_no_true_one_is_rejected(agent: Agent, scene: Scene) -> None:
-    journal, transcripts = played(replace(agent, settings=TOOLS), scene)
+    log, transcripts = played(replace(agent, settings=TOOLS), scene)
     for each in transcripts:
-        found = [issue for issue in Claims().validate(each.answer, {"journal": journal}) if issue.is_error]
+        found = [
+            issue
+            for issue in ClaimsRule().validate(each.answer, {"evidence": [{"claims": log.to_dict()}]})
+            if issue.is_error
+        ]
         assert bool(found) is not each.true, each

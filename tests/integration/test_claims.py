@@ -1,4 +1,4 @@
-"""The rule ``claims`` in the engine: the journal of a run is stored, judged with, and survives the run's worker."""
+"""The rule ``claims`` in the engine: what a run did is stored, judged with, and survives its worker."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.integration.engine import Bench, Play, says
-from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
 from worker.runners.base import Emit, Order, RunResult, Stop
 
 
@@ -22,30 +22,32 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
     return replace(settings, policy=str(policy), writable=("docs",))
 
 
-NOTHING = Journal()
+NOTHING = ToolCallLog()
 
 
-def works(text: str, do: Callable[[Path], object] = lambda folder: None, journal: Journal | None = NOTHING) -> Play:
+def works(
+    text: str, do: Callable[[Path], object] = lambda folder: None, tool_calls: ToolCallLog | None = NOTHING
+) -> Play:
     """An agent that does something in its folder, and reports its tools."""
 
     def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
         do(order.directory)
-        return replace(says(text)(order, emit, stop), journal=journal)
+        return replace(says(text)(order, emit, stop), tool_calls=tool_calls)
 
     return play
 
 
-def of_tests(passed: int, failed: int = 0) -> Journal:
-    writer = JournalWriter()
+def of_tests(passed: int, failed: int = 0) -> ToolCallLog:
+    writer = ToolCallRecorder()
     writer.begin("1", "run", "pytest -q")
     writer.end("1", ok=not failed, code=1 if failed else None, output=f"{failed} failed, {passed} passed in 1s")
-    return writer.journal
+    return writer.log
 
 
 async def test_an_agent_that_claims_too_much_is_asked_again_with_the_evidence(bench: Bench) -> None:
     first, second = (
-        works("All 12 tests pass.", journal=of_tests(11, 1)),
-        works("All 12 tests pass.", journal=of_tests(12)),
+        works("All 12 tests pass.", tool_calls=of_tests(11, 1)),
+        works("All 12 tests pass.", tool_calls=of_tests(12)),
     )
     turn = await bench.outcome(first, second)
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2)
@@ -75,7 +77,7 @@ async def test_a_file_of_the_project_counts_where_the_turn_changed_it(bench: Ben
 
 
 async def test_a_runner_without_tool_events_is_not_rejected(bench: Bench) -> None:
-    turn = await bench.outcome(works("All 12 tests pass.", journal=None))
+    turn = await bench.outcome(works("All 12 tests pass.", tool_calls=None))
     assert turn.outcome is Outcome.PASSED
     (issue,) = (await bench.client.reader.attempts(turn.turn_id))[0].issues
     assert issue.code == "CLAIMS_NOT_CHECKABLE"
@@ -90,16 +92,16 @@ async def test_what_an_earlier_attempt_did_counts_for_its_part_of_the_answer(ben
 
 
 async def test_a_secret_in_a_command_is_not_stored(bench: Bench) -> None:
-    writer = JournalWriter()
+    writer = ToolCallRecorder()
     writer.begin("1", "run", "curl -H 'Authorization: Bearer sk-ant-api03-abcdefghijklmnopqrstuvwxyz' x")
-    turn = await bench.outcome(works("Done.", journal=writer.journal))
+    turn = await bench.outcome(works("Done.", tool_calls=writer.log))
     (attempt,) = await bench.client.reader.attempts(turn.turn_id)
-    assert "abcdefghij" not in str(attempt.journal)
-    assert attempt.journal["calls"]
+    assert "abcdefghij" not in str(attempt.evidence)
+    assert attempt.evidence["claims"]["calls"]
 
 
-async def test_without_the_rule_no_journal_is_stored(bench: Bench, tmp_path: Path) -> None:
+async def test_without_the_rule_nothing_about_the_run_is_stored(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("rules: []")
-    turn = await bench.outcome(works("All 12 tests pass.", journal=of_tests(1)))
+    turn = await bench.outcome(works("All 12 tests pass.", tool_calls=of_tests(1)))
     (attempt,) = await bench.client.reader.attempts(turn.turn_id)
-    assert attempt.journal == {}
+    assert attempt.evidence == {}

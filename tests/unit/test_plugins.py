@@ -14,6 +14,7 @@ from worker import agents as registry
 from worker.agents import build_runner
 from worker.cli import COMMANDS, main, plugin_commands
 from worker.cli.checks.plugins import plugin_checks, plugins
+from worker.enforcement.policies import PolicyError, read_policy
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +47,11 @@ def test_nothing_outside_plugins_names_one_but_the_list_of_ours() -> None:
     product = [path for room in ("api_client", "worker") for path in (ROOT / room).rglob("*.py")]
     naming = {str(path.relative_to(ROOT)) for path in product if "worker.plugins" in path.read_text()}
     assert {path for path in naming if not path.startswith("worker/plugins/")} == {"api_client/contract/plugins.py"}
+
+
+def test_a_policy_with_a_rule_of_a_missing_plugin_says_which_one(nothing_installed: None) -> None:
+    with pytest.raises(PolicyError, match=r"the rule 'claims' is in the plug-in worker.plugins.claims, which is not"):
+        read_policy("rules: [claims]")
 
 
 @pytest.mark.parametrize(("spec", "name"), [("codex:m", "codex"), ("my.module:agent", "python")])

@@ -11,7 +11,7 @@ from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.interruption import Interruption
-from worker.enforcement.claims.journal import Journal
+from worker.enforcement.tool_call_log import ToolCallLog
 from worker.runners.sent import SentInput
 
 
@@ -117,7 +117,7 @@ class RunResult:
         sent: the input, if it was more than the prompt.
         adopted: number of the earlier delivery whose run this was; 0 for none.
         kept_seconds: how long the agent process stays for the next message.
-        journal: the agent's tool calls; None if it reports none.
+        tool_calls: the agent's tool calls; None if it reports none.
         interruption: what the turn waits for.
     """
 
@@ -128,7 +128,7 @@ class RunResult:
     sent: SentInput | None = None
     adopted: int = 0
     kept_seconds: float = 0.0
-    journal: Journal | None = None
+    tool_calls: ToolCallLog | None = None
     interruption: Interruption | None = None
 
 

@@ -10,7 +10,7 @@ from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Fault as Fault
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.completion import Why as Why
-from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
+from worker.enforcement.tool_call_log import CallKind, ToolCallLog, ToolCallRecorder
 from worker.runners.base import AgentEvent, AgentEventKind
 from worker.runners.service_errors import plain_words
 
@@ -50,7 +50,7 @@ class Transcript:
         self.usage: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
         self.skipped = 0
-        self._journal = JournalWriter()
+        self._tool_calls = ToolCallRecorder()
         self._pieces: list[str] = []
         self._length = 0
 
@@ -60,9 +60,9 @@ class Transcript:
         return "".join(self._pieces)
 
     @property
-    def journal(self) -> Journal | None:
+    def tool_calls(self) -> ToolCallLog | None:
         """The agent's tool calls; None if it reported none."""
-        found = self._journal.journal
+        found = self._tool_calls.log
         return found if found.calls else None
 
     @property
@@ -125,8 +125,8 @@ class Transcript:
         kind: CallKind = next((each for each in get_args(CallKind) if each == event.get("kind")), "other")
         for number, what in enumerate(event.get("what") or ()):
             name = f"{event.get('id')}:{number}"
-            self._journal.begin(name, kind, str(what))
-            self._journal.end(
+            self._tool_calls.begin(name, kind, str(what))
+            self._tool_calls.end(
                 name,
                 ok=ok if isinstance(ok, bool) else None,
                 ran=event.get("ran") is not False,

@@ -31,7 +31,7 @@ from worker.enforcement.policies import PolicyFile, build
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
-from worker.enforcement.rules import RULES
+from worker.enforcement.rules import OUR_RULES
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import issue
 from worker.enforcement.validators.registry import build_validators
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 Found = TypeVar("Found", Attempt, RepairResult)
 
 #: Validators and rules that are ours.
-_OURS = frozenset({*BUILT_IN, *RULES})
+_OURS = frozenset({*BUILT_IN, *OUR_RULES})
 
 _PR_SET_PDEATHSIG = 1
 #: A new child imports the parsers first; that is not the validators' time.

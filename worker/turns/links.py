@@ -14,14 +14,14 @@ from api_client.contract.turn import PendingFailure
 from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.moves import Move
-from worker.enforcement.claims.journal import journal_of
 from worker.enforcement.examination import refused
-from worker.turns import folders, run_journal
+from worker.turns import folders
 from worker.turns.agent_run import AgentRun
 from worker.turns.judges import CannotJudge
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.publisher import accept_with_files
+from worker.turns.run_evidence import collect_evidence
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
 from worker.turns.transitions.after_run import after_run, run_refused
 from worker.turns.transitions.backoff import Delays
@@ -88,7 +88,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         unsent=run.unsent,
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
-        journal=await run_journal.collected(parts, turn, link.attempt, result, earlier),
+        evidence=await collect_evidence(parts, turn, link.attempt, result, earlier),
         answer_used=run.answer_used,
         history=history,
         stop=lease.reason,
@@ -110,7 +110,7 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
     found = folders.kept(parts.settings, turn, tried)
     try:
-        case = case_of(parts, turn, best.answer, found.files, list(records.values()), journal_of(tried))
+        case = case_of(parts, turn, best.answer, found.files, list(records.values()), tried)
         repaired = parts.judges.repair(case)
     except CannotJudge as error:
         return cannot_judge(link, str(error))

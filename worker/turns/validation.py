@@ -26,11 +26,10 @@ from api_client.turns.record.claim import JudgingPaused
 from api_client.turns.record.moves import Move, asked_anew, judged
 from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.claims.journal import Journal, journal_of
 from worker.enforcement.examination import refused
 from worker.enforcement.faults import fault_words
 from worker.enforcement.policy import decide
-from worker.enforcement.rules.claims import JOURNAL
+from worker.enforcement.rules import EVIDENCE
 from worker.files.snapshots import SessionTooLarge
 from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
@@ -57,7 +56,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
     found = await _collected(parts, turn, attempts)
     try:
-        case = case_of(parts, turn, this.text, found.files, before, journal_of(attempts))
+        case = case_of(parts, turn, this.text, found.files, before, attempts)
         quick = case.bounded
         attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
         left = lease.deadline - time.monotonic()
@@ -96,7 +95,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     this = AttemptRecord(number=run.attempt, **run.facts.values)
     before = [record for record in attempts if record.number < run.attempt]
     try:
-        case = case_of(parts, turn, this.text, {}, before, journal_of([*before, this]))
+        case = case_of(parts, turn, this.text, {}, before, [*before, this])
         if not case.bounded:
             return None
         found = await _collected(parts, turn, [*before, this])
@@ -139,11 +138,11 @@ def case_of(
     text: str,
     files: Mapping[str, str],
     before: Sequence[AttemptRecord],
-    journal: Journal | None = None,
+    runs: Sequence[AttemptRecord] = (),
 ) -> Case:
     """Return what the judges are asked about an answer; ``before`` are the turn's attempts before it.
 
-    ``journal`` is that of all runs the answer may speak of.
+    ``runs`` are those that the answer may describe, oldest first.
 
     Raises:
         CannotJudge: the turn's policy file is not there, or cannot be used.
@@ -163,7 +162,7 @@ def case_of(
             "locale": request.locale,
             "session_id": request.session_id,
             "prompt": request.prompt,
-            JOURNAL: journal,
+            EVIDENCE: [record.evidence for record in runs],
         },
         policy=policy_of(turn),
         file=file,

@@ -1,6 +1,6 @@
 """Scenes: what a real Claude CLI does in one run, as the stub of its model asks, and what is true afterwards.
 
-What is true is written here by hand. It is never read from the journal that the rule is given.
+What is true is written here by hand. It is never read from the tool call log that the rule is given.
 """
 
 from __future__ import annotations

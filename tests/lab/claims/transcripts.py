@@ -1,4 +1,4 @@
-"""Transcripts: answers with true and untrue claims, each with the journal of a real run of the CLI, and the verdict."""
+"""Transcripts: answers with true and untrue claims, each with the log of a real run of the CLI, and the verdict."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub, says
 from tests.lab.claims import wordings
 from tests.lab.claims.scenes import SCENES, Scene
-from worker.enforcement.claims.journal import Journal
-from worker.enforcement.rules import Claims
+from worker.enforcement.rules import FinishedRun
+from worker.enforcement.tool_call_log import ToolCallLog
+from worker.plugins.claims.files_on_disk import find_files
+from worker.plugins.claims.rule import ClaimsRule
+from worker.runners.claude.command import writable_paths
 from worker.runners.guard.processes import Processes
-from worker.turns.run_journal import files_of
 
 _BETWEEN = "\n\n* * *\n\n"
 _NAMES = ("Read", "Write", "Edit", "Bash")
@@ -94,8 +96,8 @@ def _filled(scene: Scene, kind: str, place: int) -> Iterator[tuple[bool, dict[st
             yield False, {"n": scene.files + 3}
 
 
-def played(agent: Agent, scene: Scene) -> tuple[Journal, list[Transcript]]:
-    """Run a scene once in the real CLI, which says all answers in its last message; returns the run's journal too."""
+def played(agent: Agent, scene: Scene) -> tuple[ToolCallLog, list[Transcript]]:
+    """Run a scene once in the real CLI, which says all answers in its last message; returns the run's log too."""
     for name, text in scene.before.items():
         path = agent.root / name
         path.parent.mkdir(exist_ok=True)
@@ -106,12 +108,19 @@ def played(agent: Agent, scene: Scene) -> tuple[Journal, list[Transcript]]:
     began = time.time()
     ran = agent.run(idle_seconds=120.0, deadline=time.monotonic() + 240)
     assert ran.verdict == "complete", ran.reason
-    assert ran.result.journal is not None
+    assert ran.result.tool_calls is not None
     heard = ran.result.text.split(_BETWEEN)
     assert heard == [each.answer for each in wanted]
     named = [*scene.written, *scene.unwritten]
-    files = files_of(agent.effective, ran.order.directory, named, began)
-    return replace(ran.result.journal, files=files), wanted
+    run = FinishedRun(
+        folder=ran.order.directory,
+        root=agent.effective.root,
+        writable=tuple(writable_paths(agent.effective)),
+        text=ran.result.text,
+        tool_calls=ran.result.tool_calls,
+        since=began,
+    )
+    return replace(ran.result.tool_calls, files=find_files(run, named)), wanted
 
 
 def judged() -> Iterator[Judged]:
@@ -119,16 +128,15 @@ def judged() -> Iterator[Judged]:
     program = cli()
     if program is None:
         raise SystemExit("the Claude CLI is not installed here: `make e2e-claude` installs it")
-    agents, rule = Processes(), Claims()
+    agents, rule = Processes(), ClaimsRule()
     agents.start()
     try:
         for scene in SCENES:
             with tempfile.TemporaryDirectory() as root, Stub() as stub:
                 agent = Agent(Path(root), stub, agents, inside(Path(root), program), TOOLS)
-                journal, transcripts = played(agent, scene)
-                stored = Journal.read(journal.to_dict())
+                log, transcripts = played(agent, scene)
                 for each in transcripts:
-                    found = rule.validate(each.answer, {"journal": stored, "locale": "en"})
+                    found = rule.validate(each.answer, {"evidence": [{"claims": log.to_dict()}], "locale": "en"})
                     yield Judged(transcript=each, codes=tuple(issue.code for issue in found if issue.is_error))
     finally:
         agents.stop()

@@ -26,6 +26,7 @@ from api_client.contract.installed_work import installed_kinds
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import not_offered, offered_validators
+from api_client.contract.plugins import RULE, why_missing
 from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
 from api_client.contract.tool_calls import ToolRule
 from worker.enforcement.documents.written import read_yaml
@@ -134,7 +135,8 @@ def _entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
 def _known(value: Any, offered: tuple[str, ...]) -> str:
     rule = word(value)
     if rule not in (*RULES, *offered):
-        wrong = problem_of(rule) if is_rule_file(rule) else not_offered(rule, (*RULES, *offered))
+        missing = why_missing(RULE, rule) or not_offered(rule, (*RULES, *offered))
+        wrong = problem_of(rule) if is_rule_file(rule) else missing
         if wrong:
             raise ValueError(wrong)
     return rule
@@ -158,12 +160,11 @@ def _options(rule: str) -> Kind:
 @cache
 def _without_needs() -> tuple[str, ...]:
     """Return the rules that a request may add: they start no program, ask no model and need no options."""
-    return tuple(name for name, rule in RULES.items() if not rule.reaches_out and _is_bare(rule))
+    return tuple(filter(_is_bare, RULES))
 
 
-def _is_bare(rule: type[Any]) -> bool:
+def _is_bare(rule: str) -> bool:
     try:
-        rule()
+        return not RULES[rule]().reaches_out
     except ValueError:
         return False
-    return True

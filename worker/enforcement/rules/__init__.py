@@ -1,7 +1,9 @@
 """Rules with options for policy files, each a frozen dataclass. docs/rules/ has a page for each rule."""
 
+from collections.abc import Iterator, Mapping
+
+from api_client.contract.plugins import PACKAGES, RULE, UnusablePlugin, find_plugins, load_plugin
 from worker.enforcement.rules.citations import Citations as Citations
-from worker.enforcement.rules.claims import Claims as Claims
 from worker.enforcement.rules.code_blocks import CodeBlocks as CodeBlocks
 from worker.enforcement.rules.forbidden import ForbiddenRule as ForbiddenRule
 from worker.enforcement.rules.json_schema import JsonSchema as JsonSchema
@@ -13,15 +15,16 @@ from worker.enforcement.rules.program_rule import CommandRule as CommandRule
 from worker.enforcement.rules.pydantic_model import PydanticModel as PydanticModel
 from worker.enforcement.rules.regex import Regex as Regex
 from worker.enforcement.rules.repetition import RepetitionRule as RepetitionRule
+from worker.enforcement.rules.rule import EVIDENCE as EVIDENCE
+from worker.enforcement.rules.rule import FinishedRun as FinishedRun
 from worker.enforcement.rules.rule import Rule as Rule
 from worker.enforcement.rules.rule import option as option
 from worker.enforcement.rules.structure import Structure as Structure
 
-RULES: dict[str, type[Rule]] = {
+_BUILT_IN: dict[str, type[Rule]] = {
     rule.kind: rule
     for rule in (
         Citations,
-        Claims,
         CodeBlocks,
         CommandRule,
         ForbiddenRule,
@@ -36,3 +39,31 @@ RULES: dict[str, type[Rule]] = {
         Structure,
     )
 }
+#: Our rules, those of our plug-ins too: they may judge in the worker's own process.
+OUR_RULES = frozenset({*_BUILT_IN, *PACKAGES[RULE]})
+
+
+class RuleTable(Mapping[str, type[Rule]]):
+    """All rules by name: built in, and installed by entry point. A plug-in's rule is imported when it is looked up."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*_BUILT_IN, *sorted(find_plugins(RULE)))))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _BUILT_IN or name in find_plugins(RULE)
+
+    def __getitem__(self, name: str) -> type[Rule]:
+        """Raise ``ValueError`` if an installed rule cannot be imported."""
+        if name in _BUILT_IN or name not in self:
+            return _BUILT_IN[name]
+        try:
+            rule: type[Rule] = load_plugin(RULE, name)
+        except UnusablePlugin as error:
+            raise ValueError(str(error)) from error
+        return rule
+
+
+RULES = RuleTable()

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from worker.enforcement.tool_call_log import ToolCallLog
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 from worker.enforcement.validators.validator import ResponseValidator
+
+#: Key of the context with what rules collected about the runs that an answer may describe: by rule, oldest run first.
+EVIDENCE = "evidence"
 
 
 def option(default: Any, what: str) -> Any:
     """Declare a field that a policy file can set. ``what`` is one sentence for docs and the JSON Schema."""
     return field(default=default, metadata={"what": what})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A run that a rule may collect evidence about, on the machine where the agent worked.
+
+    Attributes:
+        folder: the run's own folder, empty at its start.
+        root: HELIX_ROOT.
+        writable: other folders that the agent may write.
+        text: the answer.
+        tool_calls: None if the runner reports none.
+        since: start of the turn, in seconds since the epoch.
+        redact: masks secrets.
+        earlier: evidence of the run that this one continued; empty if there was none, None if it continued no run.
+    """
+
+    folder: Path
+    root: Path
+    writable: tuple[Path, ...]
+    text: str
+    tool_calls: ToolCallLog | None
+    since: float
+    redact: Callable[[str], str] = str
+    earlier: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +60,8 @@ class Rule(ResponseValidator):
     kind: ClassVar[str] = ""
     #: True if the rule starts programs or asks models. A request may use it only if the policy file has it.
     reaches_out: ClassVar[bool] = False
+    #: True if the rule implements ``collect``.
+    collects: ClassVar[bool] = False
 
     name: str = ""
     root: Path = Path()
@@ -43,3 +74,8 @@ class Rule(ResponseValidator):
     def words_in(self, context: Mapping[str, Any]) -> str:
         """Return the locale of messages: the turn's if known, else the rule's."""
         return str(context.get("locale", self.locale))
+
+    @classmethod
+    def collect(cls, run: FinishedRun) -> dict[str, Any]:
+        """Return what to store about a run for its validation, as a JSON-ready mapping. May block."""
+        return {}

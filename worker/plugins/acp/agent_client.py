@@ -44,7 +44,7 @@ _STOPPED: Mapping[str, dict[str, Any]] = {
 }
 
 
-#: Kinds of tool calls -> kinds in the journal; other kinds are unknown.
+#: Kinds of tool calls -> kinds in the tool call log; other kinds are unknown.
 _KINDS = {"edit": "write", "execute": "run", "read": "read", "search": "read", "think": "read", "fetch": "read"}
 #: Remembered fields of a tool call.
 _CALL = ("kind", "title", "locations", "rawInput", "rawOutput", "content", "status")
@@ -123,7 +123,7 @@ class Reports:
         self.say("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def call(self, name: str, call: Mapping[str, Any]) -> None:
-        """Print the end of a tool call, for the run's journal."""
+        """Print the end of a tool call, for the run's tool call log."""
         given, kind = _mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
         content = [part for part in _list(call.get("content")) if isinstance(part, dict)]
         if kind == "write":
@@ -163,7 +163,7 @@ class Client:
         self._edits = self._folder if given["edits"] else None
         self._numbers = 0
         self._calls: dict[str, dict[str, Any]] = {}
-        self._journaled: set[str] = set()
+        self._logged: set[str] = set()
         self._denied: list[str] = []
         self._asked = False  # a person is asked, which ends the run
         self._allowed = ""  # the approved call, while it runs
@@ -240,7 +240,7 @@ class Client:
     def _finish(self, end: Mapping[str, Any]) -> None:
         self.leave()
         self._usage(end)
-        for name in self._calls.keys() - self._journaled:
+        for name in self._calls.keys() - self._logged:
             self._reports.call(name, self._calls[name])
         reason = end.get("stopReason")
         facts = {"stop_reason": str(reason)[:64], "agent_session": self.session, "denied": self._denied[:10]}
@@ -321,9 +321,9 @@ class Client:
     def _progressed(self, update: Mapping[str, Any]) -> None:
         """Report the end of a call; a call that never asked for permission counts as run."""
         name = str(update.get("toolCallId"))
-        if update.get("status") not in {"completed", "failed"} or name in self._journaled:
+        if update.get("status") not in {"completed", "failed"} or name in self._logged:
             return
-        self._journaled.add(name)
+        self._logged.add(name)
         self._reports.call(name, self._calls[name])
         if not self._calls[name].get("refused"):
             self._kept_word(self._calls[name], asks=False, ended=name == self._allowed)

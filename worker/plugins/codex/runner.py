@@ -17,7 +17,7 @@ from typing import Any
 from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
-from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
 from worker.plugins.programs.declaration import AgentProgram
 from worker.plugins.programs.runner import Heard, ProgramRunner, Run
 from worker.runners.approval import tool_orders, waiting
@@ -54,7 +54,7 @@ class CodexOutput:
         self._end = ""
         self._words = ""
         self._skipped = 0
-        self._journal = JournalWriter()
+        self._tool_calls = ToolCallRecorder()
         self.session = ""
         self.usage: Mapping[str, Any] = {}
 
@@ -64,9 +64,9 @@ class CodexOutput:
         return "\n\n".join(self._messages)
 
     @property
-    def journal(self) -> Journal:
+    def tool_calls(self) -> ToolCallLog:
         """The commands that Codex ran, and the files that it changed."""
-        return self._journal.journal
+        return self._tool_calls.log
 
     @property
     def asks(self) -> Mapping[str, Any]:
@@ -136,18 +136,18 @@ class CodexOutput:
         ok = status == "completed" and not code if kind == "item.completed" else None
         match item.get("type"):
             case "command_execution":
-                self._journal.begin(name, "run", _unwrapped(_text(item.get("command"))))
+                self._tool_calls.begin(name, "run", _unwrapped(_text(item.get("command"))))
                 output = _text(item.get("aggregated_output"))
-                self._journal.end(name, ok=ok, ran=status != "declined", output=output, code=code)
+                self._tool_calls.end(name, ok=ok, ran=status != "declined", output=output, code=code)
             case "file_change":
                 changes = item.get("changes")
                 for number, change in enumerate(changes if isinstance(changes, list) else ()):
                     if isinstance(change, dict) and change.get("kind") != "delete":
-                        self._journal.begin(f"{name}:{number}", "write", _text(change.get("path")))
-                        self._journal.end(f"{name}:{number}", ok=ok, new=change.get("kind") == "add")
+                        self._tool_calls.begin(f"{name}:{number}", "write", _text(change.get("path")))
+                        self._tool_calls.end(f"{name}:{number}", ok=ok, new=change.get("kind") == "add")
             case "mcp_tool_call":
-                self._journal.begin(name, "other", _text(item.get("tool")))
-                self._journal.end(name, ok=ok)
+                self._tool_calls.begin(name, "other", _text(item.get("tool")))
+                self._tool_calls.end(name, ok=ok)
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
         """Return the verdict from Codex's own events and exit code."""
@@ -155,7 +155,7 @@ class CodexOutput:
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
             return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
-        if self._hooked and self.journal.calls and not (self._hooked / _SEEN).exists():
+        if self._hooked and self.tool_calls.calls and not (self._hooked / _SEEN).exists():
             reason = (
                 "Codex ran tools without asking the hook that holds it to the policy's tools; use its tested version"
             )

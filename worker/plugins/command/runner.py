@@ -124,7 +124,7 @@ class CommandOutput:
     """Reader of a command's output, with the command's declared rules."""
 
     usage: Mapping[str, Any] = {}
-    journal = None
+    tool_calls = None
 
     def __init__(self, command: CommandRules, read_file: Callable[[str], str | None]) -> None:
         """Create a reader; ``read_file`` returns the text of a file in the delivery's folder, or None."""

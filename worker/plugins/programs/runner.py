@@ -14,7 +14,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.image import images_named
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
-from worker.enforcement.claims.journal import Journal
+from worker.enforcement.tool_call_log import ToolCallLog
 from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, written_files
 from worker.plugins.programs import home as homes
@@ -60,7 +60,7 @@ class Heard(Protocol):
         ...
 
     @property
-    def journal(self) -> Journal | None:
+    def tool_calls(self) -> ToolCallLog | None:
         """The agent's tool calls; None if it reports none."""
         ...
 
@@ -316,7 +316,7 @@ class ProgramRunner(ProcessRunner):
         sent = SentInput(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
         usage = charged(heard.usage, ending.counted, run.settings.prices)
         return RunResult(
-            completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
+            completion=completion, text=text, usage=usage, agent_session=session, sent=sent, tool_calls=heard.tool_calls
         )
 
 

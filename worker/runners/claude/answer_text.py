@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from worker.enforcement.claims.journal import CallKind, JournalWriter
+from worker.enforcement.tool_call_log import CallKind, ToolCallRecorder
 
 #: Model name of the CLI's own messages, such as "API Error: ...".
 SYNTHETIC = "<synthetic>"
@@ -83,25 +83,25 @@ _KINDS: Mapping[str, tuple[CallKind, str]] = {
 _EXIT = re.compile(r"Exit code (\d+)")
 
 
-def begin_tool(call: str, name: str, given: Mapping[str, Any], journal: JournalWriter) -> None:
-    """Record the start of a tool call in the journal."""
+def begin_tool(call: str, name: str, given: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
+    """Record the start of a tool call."""
     kind, key = _KINDS.get(name, ("other", ""))
-    journal.begin(call, kind, cleaned(given.get(key) if key else name))
+    tool_calls.begin(call, kind, cleaned(given.get(key) if key else name))
 
 
-def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
-    """Record the start and the end of tool calls in a message in the journal."""
+def note_tools(record: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
+    """Record the tool calls that a message starts or ends."""
     facts = record.get("tool_use_result")
     for block in blocks(record):
         if block.get("type") == "tool_use":
-            begin_tool(str(block.get("id")), str(block.get("name")), _mapping(block, "input"), journal)
+            begin_tool(str(block.get("id")), str(block.get("name")), _mapping(block, "input"), tool_calls)
         elif block.get("type") == "tool_result":
             said = block.get("content")
             texts = [said] if isinstance(said, str) else [str(_mapped(each).get("text") or "") for each in said or ()]
             text, wrong, more = "\n".join(texts), block.get("is_error") is True, _mapped(facts)
             code = _EXIT.match(text) if wrong else None
             shown = "\n".join(str(more.get(name) or "") for name in ("stdout", "stderr")) if "stdout" in more else text
-            journal.end(
+            tool_calls.end(
                 str(block.get("tool_use_id")),
                 ok=None if more.get("backgroundTaskId") else not wrong,
                 ran=not (wrong and (text.startswith("<tool_use_error>") or _refused(record))),

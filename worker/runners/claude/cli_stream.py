@@ -7,7 +7,7 @@ from typing import Any
 
 from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import TOOL_CALL, ToolQuestion
-from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
 from worker.runners.base import AgentEvent
 from worker.runners.claude.answer_text import (
     PARAGRAPH,
@@ -55,15 +55,15 @@ class ClaudeStream:
         self._used: dict[str, int] = {}
         self._spent: dict[str, dict[str, int]] = {}
         self._message = ""
-        self._journal = JournalWriter()
+        self._tool_calls = ToolCallRecorder()
         if answered and answered.kind == TOOL_CALL:
             call = ToolQuestion.of(answered)
-            begin_tool(call.call, call.tool, call.arguments, self._journal)
+            begin_tool(call.call, call.tool, call.arguments, self._tool_calls)
 
     @property
-    def journal(self) -> Journal:
+    def tool_calls(self) -> ToolCallLog:
         """The tool calls of the agent and its subagents."""
-        return self._journal.journal
+        return self._tool_calls.log
 
     @property
     def text(self) -> str:
@@ -86,7 +86,7 @@ class ClaudeStream:
             self.skipped += 1
             return []
         if record.get("type") in {"assistant", "user"}:
-            note_tools(record, self._journal)
+            note_tools(record, self._tool_calls)
         if record.get("parent_tool_use_id"):
             return []  # a subagent talks to the agent, not to the user
         match record.get("type"):
@@ -138,7 +138,7 @@ class ClaudeStream:
         self._torn = self._torn or not ends_with(self.text, cleaned(record.get("result")))
         self._count(_mapping(record, "usage"))
         if record.get("deferred_tool_use"):
-            self._journal.wait()
+            self._tool_calls.wait()
 
     def _streamed(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         match event.get("type"):

@@ -220,7 +220,7 @@ class ProcessFiles:
             usage=charged(stream.usage(self.spent), ending.counted, self.prices),
             agent_session=session,
             sent=SentInput(system=instructions(self.home), messages=(said,), continues=message.base.knows),
-            journal=stream.journal,
+            tool_calls=stream.tool_calls,
         )
 
     def _facts(self, message: Exchange) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class ClaudeCliRunner(ProcessRunner):
             text=stream.text,
             usage=usage,
             agent_session=session,
-            journal=stream.journal,
+            tool_calls=stream.tool_calls,
             interruption=asked,
         )
 

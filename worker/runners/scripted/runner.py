@@ -37,7 +37,7 @@ class ScriptedRunner(ProcessRunner):
             evidence = {**ending.evidence, **transcript.evidence}
             completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
             return RunResult(
-                completion=completion, text=transcript.text, usage=transcript.usage, journal=transcript.journal
+                completion=completion, text=transcript.text, usage=transcript.usage, tool_calls=transcript.tool_calls
             )
 
         said = {

@@ -91,7 +91,7 @@ def after_run(
     *,
     prompt: str,
     sent: Mapping[str, Any] | None = None,
-    journal: Mapping[str, Any] | None = None,
+    evidence: Mapping[str, Any] | None = None,
     history: Sequence[AttemptRecord] = (),
     stop: str = "",
     unsent: Sequence[Body] = (),
@@ -103,15 +103,15 @@ def after_run(
 ) -> Move:
     """Return what follows from an agent run.
 
-    ``sent`` is what the agent was really sent (``SentInput.to_dict``) beyond ``prompt``; ``journal`` its use of tools;
-    ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often others may
-    kill it; ``answer_used`` its nonce if it used up an answer; ``fallbacks`` for each fault who takes over.
+    ``sent`` is what the agent was really sent (``SentInput.to_dict``) beyond ``prompt``; ``evidence`` what rules
+    collected; ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often
+    others may kill it; ``answer_used`` its nonce if it used up an answer; ``fallbacks`` for each fault who takes over.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     event = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
     )
-    ended = _Ended(turn, link, result, _facts(turn, result, prompt, sent, journal), event)
+    ended = _Ended(turn, link, result, _facts(turn, result, prompt, sent, evidence), event)
     if completion.verdict is Verdict.COMPLETE:
         judged_by = all_tasks()[link.task].judged_by
         move = ended.move(next=Link(judged_by, link.attempt), fields=progress(agent_session=result.agent_session))
@@ -151,9 +151,9 @@ def _facts(
     result: RunResult,
     prompt: str,
     sent: Mapping[str, Any] | None,
-    journal: Mapping[str, Any] | None,
+    evidence: Mapping[str, Any] | None,
 ) -> Facts:
-    """The stored facts of a run, with the models that could not answer before; no ``sent``, ``journal`` where empty."""
+    """Return the facts of a run to store, with the models that could not answer before."""
     completion = result.completion
     if turn.fell and (before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}):
         completion = replace(completion, evidence={**completion.evidence, "fallback_from": before})
@@ -166,7 +166,7 @@ def _facts(
         goes_on=False,
     )
     facts |= attempt_facts(sent=dict(sent)) if sent else _NO_FACTS
-    return facts | (attempt_facts(journal=dict(journal)) if journal else _NO_FACTS)
+    return facts | (attempt_facts(evidence=dict(evidence)) if evidence else _NO_FACTS)
 
 
 def _next_model(

@@ -2,38 +2,41 @@
 
 import pytest
 
-from api_client.contract.attempt_record import AttemptRecord
 from tests.lab.claims import wordings
-from worker.enforcement.claims.journal import (
+from worker.enforcement.judging import judge
+from worker.enforcement.tool_call_log import (
     Counts,
-    Journal,
-    JournalWriter,
     ToolCall,
+    ToolCallLog,
+    ToolCallRecorder,
     counts_in,
-    journal_of,
     runs_tests,
 )
-from worker.enforcement.claims.statements import claims_in
-from worker.enforcement.judging import judge
-from worker.enforcement.rules import Claims
+from worker.plugins.claims.rule import ClaimsRule, join_logs
+from worker.plugins.claims.statements import find_statements
 
-EMPTY = Journal()
-FAILED = Journal(calls=(ToolCall(kind="write", what="app.py", ok=False),))
+EMPTY = ToolCallLog()
+FAILED = ToolCallLog(calls=(ToolCall(kind="write", what="app.py", ok=False),))
 
 
-def ran(command: str, *, ok: bool = True, code: int | None = None, output: str = "") -> Journal:
-    writer = JournalWriter()
+def ran(command: str, *, ok: bool = True, code: int | None = None, output: str = "") -> ToolCallLog:
+    writer = ToolCallRecorder()
     writer.begin("1", "run", command)
     writer.end("1", ok=ok, code=code, output=output)
-    return writer.journal
+    return writer.log
 
 
-def wrote(*paths: str) -> Journal:
-    return Journal(calls=tuple(ToolCall(kind="write", what=path, ok=True) for path in paths))
+def wrote(*paths: str) -> ToolCallLog:
+    return ToolCallLog(calls=tuple(ToolCall(kind="write", what=path, ok=True) for path in paths))
 
 
-def codes(answer: str, journal: Journal | None = EMPTY, **options: object) -> list[str]:
-    found = Claims(**options).validate(answer, {"journal": journal, "locale": "en"})  # type: ignore[arg-type]
+def about(*logs: ToolCallLog | None) -> dict[str, list[dict[str, object]]]:
+    """The context of an answer whose runs have these logs."""
+    return {"evidence": [{"claims": log.to_dict()} if log else {} for log in logs]}
+
+
+def codes(answer: str, log: ToolCallLog | None = EMPTY, **options: object) -> list[str]:
+    found = ClaimsRule(**options).validate(answer, {**about(log), "locale": "en"})  # type: ignore[arg-type]
     return [issue.code for issue in found]
 
 
@@ -58,13 +61,13 @@ def test_plans_advice_denials_and_quotes_claim_nothing(form: str) -> None:
 
 @pytest.mark.parametrize("answer", CLAIMS)
 def test_a_runner_without_tool_events_is_never_rejected(answer: str) -> None:
-    found = Claims().validate(answer, {"locale": "en"})
+    found = ClaimsRule().validate(answer, {"locale": "en"})
     assert [(issue.code, issue.is_error) for issue in found] == [("CLAIMS_NOT_CHECKABLE", False)]
 
 
 def test_feedback_names_the_claim_and_the_evidence() -> None:
-    journal = ran("pytest -q", ok=False, code=1, output="1 failed, 11 passed in 0.1s")
-    (issue,) = Claims().validate("Done.\n\nAll 12 tests pass.", {"journal": journal, "locale": "en"})
+    log = ran("pytest -q", ok=False, code=1, output="1 failed, 11 passed in 0.1s")
+    (issue,) = ClaimsRule().validate("Done.\n\nAll 12 tests pass.", {**about(log), "locale": "en"})
     assert issue.message == (
         "You say: 'All 12 tests pass'; the last `pytest -q` ended with: exit code 1, 1 failed, 11 passed"
     )
@@ -72,27 +75,27 @@ def test_feedback_names_the_claim_and_the_evidence() -> None:
 
 
 def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> None:
-    context = {"journal": EMPTY, "locale": "en"}
+    context = {**about(EMPTY), "locale": "en"}
     first = judge(
-        [], "I created `a.py`. " + "It reads the settings and prints them, one a line. " * 6, [Claims()], context
+        [], "I created `a.py`. " + "It reads the settings and prints them, one a line. " * 6, [ClaimsRule()], context
     )
-    second = judge([first], "I have not created the file yet.", [Claims()], context)
+    second = judge([first], "I have not created the file yet.", [ClaimsRule()], context)
     assert (len(first.errors), second.answer, second.errors) == (1, "I have not created the file yet.", ())
 
 
 @pytest.mark.parametrize(
-    ("answer", "journal", "expected"),
+    ("answer", "log", "expected"),
     [
         ("I created `app.py`.", wrote("output/app.py"), []),
         ("I created `/srv/x/output/app.py`.", wrote("output/app.py"), []),
         ("I created `my_app.py`.", wrote("output/app.py"), ["CLAIMED_FILE_NOT_THERE"]),
         ("I updated `a/app.py`.", wrote("b/app.py"), ["CLAIMED_FILE_NOT_THERE"]),
-        ("I updated `app.py`.", Journal(files={"app.py": "there"}), ["CLAIMED_FILE_NOT_CHANGED"]),
-        ("I updated `app.py`.", Journal(files={"app.py": "changed"}), []),
+        ("I updated `app.py`.", ToolCallLog(files={"app.py": "there"}), ["CLAIMED_FILE_NOT_CHANGED"]),
+        ("I updated `app.py`.", ToolCallLog(files={"app.py": "changed"}), []),
         ("I created `app.py`.", FAILED, ["CLAIMED_FILE_NOT_THERE"]),
         ("I created `/tmp/app.py`.", ran("echo x > /tmp/app.py"), []),
-        ("I created `app.py`.", Journal(calls=(ToolCall(kind="other", what="mcp__fs__write", ok=True),)), []),
-        ("I created `app.py`.", Journal(whole=False), []),
+        ("I created `app.py`.", ToolCallLog(calls=(ToolCall(kind="other", what="mcp__fs__write", ok=True),)), []),
+        ("I created `app.py`.", ToolCallLog(whole=False), []),
         ("All tests pass.", ran("ls tests"), ["CLAIMED_TESTS_NOT_RUN"]),
         ("All tests pass.", ran("ruff check ."), ["CLAIMED_TESTS_NOT_RUN"]),
         ("All tests pass.", ran("./go.sh", output="12 passed in 0.1s"), []),
@@ -111,8 +114,8 @@ def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> N
         ("I created 2 test files.", wrote("a.py", "b.py", "c.py"), []),
     ],
 )  # fmt: skip
-def test_a_claim_is_compared_with_the_journal(answer: str, journal: Journal, expected: list[str]) -> None:
-    assert codes(answer, journal) == expected
+def test_a_claim_is_compared_with_the_log(answer: str, log: ToolCallLog, expected: list[str]) -> None:
+    assert codes(answer, log) == expected
 
 
 @pytest.mark.parametrize("name", ["a.rs", "a.cpp", "a.json", "a.mdx", "a.tsx", "a.h", "Makefile"])
@@ -121,7 +124,7 @@ def test_a_file_in_a_list_is_known_by_its_whole_ending(name: str) -> None:
 
 
 def test_a_command_that_was_not_let_run_did_not_run() -> None:
-    refused = Journal(calls=(ToolCall(kind="run", what="pytest", ok=False, ran=False, tests=True),))
+    refused = ToolCallLog(calls=(ToolCall(kind="run", what="pytest", ok=False, ran=False, tests=True),))
     assert codes("I ran `pytest`.", refused) == ["CLAIMED_COMMAND_NOT_RUN"]
     assert codes("All tests pass.", refused) == ["CLAIMED_TESTS_NOT_RUN"]
 
@@ -159,24 +162,23 @@ def test_commands_that_run_tests_are_known_by_their_words() -> None:
     assert [command for command in (*runs, *others) if runs_tests(command)] == runs
 
 
-def test_a_journal_is_stored_and_read_again() -> None:
-    journal = ran("pytest", ok=False, code=0, output="1 failed, 2 passed in 1s") + wrote("a.py")
-    kept = journal + Journal(files={"a.py": "changed", "b.py": "missing"}, whole=False)
-    assert Journal.read(kept.to_dict()) == kept
+def test_a_tool_call_log_is_stored_and_read_again() -> None:
+    log = ran("pytest", ok=False, code=0, output="1 failed, 2 passed in 1s") + wrote("a.py")
+    kept = log + ToolCallLog(files={"a.py": "changed", "b.py": "missing"}, whole=False)
+    assert ToolCallLog.read(kept.to_dict()) == kept
     assert kept.to_dict(lambda text: text.replace("pytest", "***"))["calls"][0]["what"] == "***"
-    assert Journal.read({}) is None
-    assert Journal.read({"calls": 1, "files": {}, "whole": True}) is None
-    kept_and_none = [AttemptRecord(number=1, journal=kept.to_dict()), AttemptRecord(number=2)]
-    assert journal_of(kept_and_none[:1]) == kept
-    assert journal_of(kept_and_none) is None
+    assert ToolCallLog.read({}) is None
+    assert ToolCallLog.read({"calls": 1, "files": {}, "whole": True}) is None
+    assert join_logs(about(kept)) == kept
+    assert join_logs(about(kept, None)) is None
 
 
 def test_the_newest_calls_of_a_long_run_are_kept_and_that_is_said() -> None:
-    writer = JournalWriter()
+    writer = ToolCallRecorder()
     for number in range(500):
         writer.begin(str(number), "read", "x")
-    assert (len(writer.journal.calls), writer.journal.whole) == (400, False)
+    assert (len(writer.log.calls), writer.log.whole) == (400, False)
 
 
 def test_claims_are_found_in_a_time_that_grows_with_the_text() -> None:
-    assert len(claims_in("I created `a.py`.\n\n" * 400)) == 200
+    assert len(find_statements("I created `a.py`.\n\n" * 400)) == 200

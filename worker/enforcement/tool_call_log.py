@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-from api_client.contract.attempt_record import AttemptRecord
-
 #: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; ``other`` is unknown.
 CallKind = Literal["write", "run", "read", "other"]
 #: ``changed``: in this turn. ``there``: unchanged. ``missing``: looked for in vain.
@@ -52,7 +50,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
+class ToolCallLog:
     """Tool calls of one run, or of all runs of a turn, oldest first.
 
     ``files`` has paths relative to the agent's folder. ``whole``: no call was dropped.
@@ -62,11 +60,11 @@ class Journal:
     files: Mapping[str, OnDisk] = field(default_factory=dict)
     whole: bool = True
 
-    def __add__(self, later: Journal) -> Journal:
+    def __add__(self, later: ToolCallLog) -> ToolCallLog:
         files = dict(self.files)
         for path, found in later.files.items():
             files[path] = found if files.get(path) != "changed" else "changed"
-        return Journal(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
+        return ToolCallLog(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
     def to_dict(self, redact: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the tool call log for storage, with secrets masked. Never empty: an empty mapping means no log."""
@@ -78,8 +76,8 @@ class Journal:
         return {"calls": calls, "files": dict(self.files), "whole": self.whole}
 
     @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> Journal | None:
-        """Load a tool call log from its stored form. Return None if there is none or the form is unknown."""
+    def read(cls, stored: Mapping[str, Any]) -> ToolCallLog | None:
+        """Load a stored log. Return None if there is none, or if its form is unknown."""
         try:
             calls = [
                 ToolCall(**{**call, "counts": Counts(*counts) if (counts := call.get("counts")) else None})
@@ -90,18 +88,7 @@ class Journal:
             return None
 
 
-def journal_of(records: Sequence[AttemptRecord]) -> Journal | None:
-    """Join the tool call logs of these runs, oldest first; None if a run has no log."""
-    found = Journal()
-    for record in records:
-        each = Journal.read(record.journal)
-        if each is None:
-            return None
-        found += each
-    return found
-
-
-class JournalWriter:
+class ToolCallRecorder:
     """Collects the tool calls of one run."""
 
     def __init__(self) -> None:
@@ -110,9 +97,9 @@ class JournalWriter:
         self._whole = True
 
     @property
-    def journal(self) -> Journal:
+    def log(self) -> ToolCallLog:
         """Return the tool call log so far, without files."""
-        return Journal(calls=tuple(self._calls.values()), whole=self._whole)
+        return ToolCallLog(calls=tuple(self._calls.values()), whole=self._whole)
 
     def begin(self, name: str, kind: CallKind, what: str) -> None:
         """Record the start of a call. ``name`` is the agent's id of the call, unique per file."""

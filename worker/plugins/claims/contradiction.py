@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from worker.enforcement.claims.journal import Journal, ToolCall
-from worker.enforcement.claims.statements import WorkClaim
+from worker.enforcement.tool_call_log import ToolCall, ToolCallLog
+from worker.plugins.claims.statements import WorkStatement
 
 Ground = Literal[
     "CLAIMED_FILE_NOT_THERE", "CLAIMED_FILE_NOT_CHANGED", "CLAIMED_TESTS_NOT_RUN", "CLAIMED_TESTS_FAILED",
@@ -22,24 +22,24 @@ class Contradiction:
     """A statement in an answer that the tool call log contradicts, with the evidence for the message."""
 
     ground: Ground
-    claim: WorkClaim
+    statement: WorkStatement
     evidence: Mapping[str, str]
 
 
-def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ()) -> Contradiction | None:
+def contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str] = ()) -> Contradiction | None:
     """Return how the tool call log contradicts a statement; None if it does not.
 
     ``tests`` are prefixes of further commands that run tests.
     """
-    match claim.subject:
+    match statement.subject:
         case "file":
-            return _file(claim, journal)
+            return _file(statement, log)
         case "files":
-            return _files(claim, journal)
+            return _files(statement, log)
         case "tests":
-            return _tests(claim, journal, tests)
+            return _tests(statement, log, tests)
         case "command":
-            return _command(claim, journal)
+            return _command(statement, log)
 
 
 def same(path: str, other: str) -> bool:
@@ -53,41 +53,41 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".", "~")]
 
 
-def _unseen(journal: Journal) -> bool:
-    """Return True if the agent may have done things that the tool call log does not show."""
-    return not journal.whole or any(call.kind == "other" and call.ok is not False for call in journal.calls)
+def _unseen(log: ToolCallLog) -> bool:
+    """Return True if the agent may have acted without a trace in the log."""
+    return not log.whole or any(call.kind == "other" and call.ok is not False for call in log.calls)
 
 
-def _file(claim: WorkClaim, journal: Journal) -> Contradiction | None:
-    path = claim.what
-    written = [call for call in journal.calls if call.kind == "write" and same(path, call.what)]
-    if any(call.ok is not False for call in written) or _unseen(journal):
+def _file(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
+    path = statement.what
+    written = [call for call in log.calls if call.kind == "write" and same(path, call.what)]
+    if any(call.ok is not False for call in written) or _unseen(log):
         return None
-    found = {state for name, state in journal.files.items() if same(path, name)}
+    found = {state for name, state in log.files.items() if same(path, name)}
     if "changed" in found:
         return None
     name = _parts(path)[-1] if _parts(path) else path
-    ran = any(call.kind == "run" and name in call.what and call.ok is not False for call in journal.calls)
+    ran = any(call.kind == "run" and name in call.what and call.ok is not False for call in log.calls)
     if ran and not found:  # a command names the file, which may be where nobody looked
         return None
     if "there" in found:
-        return Contradiction("CLAIMED_FILE_NOT_CHANGED", claim, {"path": path})
-    return Contradiction("CLAIMED_FILE_NOT_THERE", claim, {"path": path})
+        return Contradiction("CLAIMED_FILE_NOT_CHANGED", statement, {"path": path})
+    return Contradiction("CLAIMED_FILE_NOT_THERE", statement, {"path": path})
 
 
-def _files(claim: WorkClaim, journal: Journal) -> Contradiction | None:
-    if _unseen(journal):
+def _files(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
+    if _unseen(log):
         return None
-    calls = [call for call in journal.calls if call.kind == "write" and call.ok is not False]
-    changed = [name for name, state in journal.files.items() if state == "changed"]
+    calls = [call for call in log.calls if call.kind == "write" and call.ok is not False]
+    changed = [name for name, state in log.files.items() if state == "changed"]
     new, old = _distinct(call.what for call in calls if call.new), _distinct(c.what for c in calls if not c.new)
     every = _distinct([*changed, *(call.what for call in calls)])
     kept = [path for path in every if any(same(path, name) for name in changed)]
     most = len(every)
     fits = {most, len(kept), len(changed), len(new), len([path for path in old if path not in new]), len(old)}
-    if claim.count in fits or (claim.some and claim.count <= most):
+    if statement.count in fits or (statement.some and statement.count <= most):
         return None
-    return Contradiction("CLAIMED_FILE_COUNT", claim, {"count": str(most)})
+    return Contradiction("CLAIMED_FILE_COUNT", statement, {"count": str(most)})
 
 
 def _distinct(paths: Iterable[str]) -> list[str]:
@@ -99,17 +99,15 @@ def _distinct(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradiction | None:
-    named = [
-        call for call in journal.calls if call.kind == "run" and (call.tests or call.what.startswith(tuple(tests)))
-    ]
+def _tests(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str]) -> Contradiction | None:
+    named = [call for call in log.calls if call.kind == "run" and (call.tests or call.what.startswith(tuple(tests)))]
     runs = [call for call in named if call.ran]
     if not runs:
-        return None if _unseen(journal) else Contradiction("CLAIMED_TESTS_NOT_RUN", claim, {})
+        return None if _unseen(log) else Contradiction("CLAIMED_TESTS_NOT_RUN", statement, {})
     last = runs[-1]
-    if claim.passed and _failed(last):
-        return Contradiction("CLAIMED_TESTS_FAILED", claim, _evidence(last))
-    if not claim.count or _unseen(journal):
+    if statement.passed and _failed(last):
+        return Contradiction("CLAIMED_TESTS_FAILED", statement, _evidence(last))
+    if not statement.count or _unseen(log):
         return None
     latest = {call.what: call for call in runs}
     counts = [call.counts for call in latest.values() if call.counts is not None]
@@ -117,9 +115,9 @@ def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradi
         return None
     numbers = {each.passed for each in counts} | {each.passed + each.failed for each in counts}
     total = sum(each.passed for each in counts)
-    if claim.count in {*numbers, total} or (claim.some and claim.count <= total):
+    if statement.count in {*numbers, total} or (statement.some and statement.count <= total):
         return None
-    return Contradiction("CLAIMED_TEST_COUNT", claim, {"command": last.what, "count": str(counts[-1].passed)})
+    return Contradiction("CLAIMED_TEST_COUNT", statement, {"command": last.what, "count": str(counts[-1].passed)})
 
 
 def _failed(call: ToolCall) -> bool:
@@ -160,11 +158,13 @@ def _names(command: str, claimed: str) -> bool:
     return False
 
 
-def _command(claim: WorkClaim, journal: Journal) -> Contradiction | None:
-    calls = [call for call in journal.calls if call.kind == "run" and _names(call.what, claim.what)]
+def _command(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
+    calls = [call for call in log.calls if call.kind == "run" and _names(call.what, statement.what)]
     ran = [call for call in calls if call.ran]
     if not ran:
-        return None if _unseen(journal) else Contradiction("CLAIMED_COMMAND_NOT_RUN", claim, {"command": claim.what})
-    if claim.passed and _failed(ran[-1]):
-        return Contradiction("CLAIMED_COMMAND_FAILED", claim, _evidence(ran[-1]))
+        return (
+            None if _unseen(log) else Contradiction("CLAIMED_COMMAND_NOT_RUN", statement, {"command": statement.what})
+        )
+    if statement.passed and _failed(ran[-1]):
+        return Contradiction("CLAIMED_COMMAND_FAILED", statement, _evidence(ran[-1]))
     return None

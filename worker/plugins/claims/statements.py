@@ -21,12 +21,12 @@ from worker.enforcement.documents.step import strip_marker
 
 Subject = Literal["file", "tests", "command", "files"]
 
-MOST_CLAIMS, MOST_CHARS = 200, 4_000
+MOST_STATEMENTS, MOST_CHARS = 200, 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkClaim:
-    """A statement in an answer about work that the agent did.
+class WorkStatement:
+    """One statement of an answer about the agent's work.
 
     Attributes:
         said: its words.
@@ -214,19 +214,19 @@ _HINT = re.compile(
 )
 
 
-def claims_in(answer: str) -> list[WorkClaim]:
-    """Find the statements about the agent's work in an answer, at most ``MOST_CLAIMS``. Takes linear time."""
-    found: list[WorkClaim] = []
+def find_statements(answer: str) -> list[WorkStatement]:
+    """Return the statements of an answer in order, ``MOST_STATEMENTS`` at most. Takes linear time."""
+    found: list[WorkStatement] = []
     for text, first in _paragraphs(parse(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
-        if len(found) >= MOST_CLAIMS:
+        if len(found) >= MOST_STATEMENTS:
             break
-    return found[:MOST_CLAIMS]
+    return found[:MOST_STATEMENTS]
 
 
-def paths_claimed(answer: str) -> list[str]:
-    """Return the paths of files that an answer claims to have created or changed."""
-    return list(dict.fromkeys(claim.what for claim in claims_in(answer) if claim.subject == "file"))
+def find_named_paths(answer: str) -> list[str]:
+    """Return the paths of files that an answer states to have created or changed."""
+    return list(dict.fromkeys(claim.what for claim in find_statements(answer) if claim.subject == "file"))
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
@@ -284,7 +284,7 @@ def _sign(found: re.Match[str]) -> str:
     return sign * len(found[0])
 
 
-def _claims(paragraph: _Paragraph) -> Iterator[WorkClaim]:
+def _claims(paragraph: _Paragraph) -> Iterator[WorkStatement]:
     for start, end, stop in paragraph.clauses():
         clause = paragraph.masked[start:end]
         if stop == "?" or not clause.strip():
@@ -297,12 +297,12 @@ def _claims(paragraph: _Paragraph) -> Iterator[WorkClaim]:
                 yield claim
 
 
-def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkClaim]:
+def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkStatement]:
     said = " ".join(paragraph.text[start : start + len(clause)].split())
 
-    def claim(subject: Subject, found: re.Match[str], **values: object) -> WorkClaim:
+    def claim(subject: Subject, found: re.Match[str], **values: object) -> WorkStatement:
         line = paragraph.line_at(start + found.start() + len(found[0]) - len(found[0].lstrip()))
-        return WorkClaim(subject=subject, said=said, line=line, **values)  # type: ignore[arg-type]
+        return WorkStatement(subject=subject, said=said, line=line, **values)  # type: ignore[arg-type]
 
     further = (found for found in _found(_FURTHER, clause) if _OWN.search(clause, 0, found.start()))
     for found in (*_found(_FILE, clause), *further):

@@ -1,0 +1,1 @@
+"""The rule ``claims``: statements of an answer about its work, compared with what its runs did."""

@@ -1,0 +1,56 @@
+"""Files on disk after a run: which of them the agent changed in this turn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from worker.enforcement.rules import FinishedRun
+from worker.enforcement.tool_call_log import OnDisk
+
+#: Files of an agent's folder that are looked at.
+MOST_FILES = 2_000
+#: Folders that are not the agent's work: hook marks and leftovers of tools.
+_NOT_ITS_WORK = frozenset({"marks", "node_modules", "__pycache__"})
+#: Clock difference allowed between the file system and this machine, in seconds.
+_SLACK = 2.0
+
+
+def find_files(run: FinishedRun, named: Sequence[str]) -> dict[str, OnDisk]:
+    """Return the state of all files in the run's folder, and of the named ones that the agent may write.
+
+    A path elsewhere is left out. The run's folder was empty at the start, so every file in it is changed.
+    """
+    found: dict[str, OnDisk] = dict.fromkeys(_below(run.folder), "changed")
+    roots = [path.resolve() for path in (run.folder, *run.writable)]
+    for path in dict.fromkeys(named):
+        states = [_state(base / path, roots, run.since) for base in (run.folder, run.root, *roots[1:])]
+        for state in ("changed", "there", "missing"):
+            if state in states:
+                found.setdefault(path, state)
+    return found
+
+
+def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
+    """The state of a file; None where it is in none of the folders."""
+    try:
+        real = path.resolve()
+        if not any(real.is_relative_to(root) for root in roots):
+            return None
+        facts = real.stat()
+    except (OSError, ValueError):
+        return "missing"
+    return "changed" if real.is_relative_to(roots[0]) or facts.st_mtime >= since - _SLACK else "there"
+
+
+def _below(folder: Path) -> Iterator[str]:
+    """The regular files below a folder, ``MOST_FILES`` at most; links are not followed."""
+    left = MOST_FILES
+    for base, names, files in os.walk(folder):
+        names[:] = [name for name in sorted(names) if name not in _NOT_ITS_WORK and not name.startswith(".")]
+        for name in sorted(files):
+            path = Path(base) / name
+            if left and path.is_file() and not path.is_symlink():
+                left -= 1
+                yield str(path.relative_to(folder))

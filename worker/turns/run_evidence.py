@@ -1,0 +1,53 @@
+"""Evidence that rules collect about a run, on the machine where the agent worked. The kernel only stores it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
+from worker.enforcement.rules import RULES, FinishedRun, Rule
+from worker.runners.base import RunResult
+from worker.runners.claude.command import writable_paths
+from worker.turns import folders
+from worker.turns.parts import EngineParts
+
+
+async def collect_evidence(
+    parts: EngineParts, turn: Turn, attempt: int, result: RunResult, before: AttemptRecord | None
+) -> dict[str, Any]:
+    """Return the evidence of a run by rule, for the attempt's record.
+
+    ``before`` is the record of the same attempt, if the run continued that one's text.
+    """
+    rules = _find_collecting_rules(parts, turn) if find_work(turn.request).in_session else ()
+    if not rules:
+        return {}
+    folder = folders.own_folder(parts.settings, turn, attempt)
+    if result.adopted:
+        folder = folders.delivery_beside(folder, turn, attempt, result.adopted)
+    run = FinishedRun(
+        folder=folder,
+        root=parts.settings.root,
+        writable=tuple(writable_paths(parts.settings)),
+        text=result.text,
+        tool_calls=result.tool_calls,
+        since=turn.created_at,
+        redact=parts.redact,
+    )
+
+    def collect() -> dict[str, Any]:
+        earlier = {rule.kind: before.evidence.get(rule.kind, {}) if before else None for rule in rules}
+        found = {rule.kind: rule.collect(replace(run, earlier=earlier[rule.kind])) for rule in rules}
+        return {kind: evidence for kind, evidence in found.items() if evidence}
+
+    return await parts.threads.files(collect)
+
+
+def _find_collecting_rules(parts: EngineParts, turn: Turn) -> tuple[type[Rule], ...]:
+    try:
+        return tuple(rule for kind in sorted(parts.policies.rules(turn)) if (rule := RULES.get(kind)) and rule.collects)
+    except ValueError:  # an installed rule cannot be imported: the validation reports it
+        return ()
