@@ -91,7 +91,6 @@ class _Lines:
 
 
 def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
-    """Build the processors that turn fields into a line with masked secrets."""
     redact = redactor(settings)
 
     def mask_fields(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -30,7 +30,6 @@ log = structlog.get_logger()
 
 #: Seconds between polls, and until another process takes over from a dead one.
 _LOOK_SECONDS, _TAKE_OVER_SECONDS = 1.0, 15
-#: Most turns before the cursor moves.
 _BATCH = 50
 
 
@@ -56,11 +55,7 @@ class ObserverFeed:
         self._me = f"{socket.gethostname()}-{os.getpid()}"
 
     async def poll(self) -> None:
-        """Pass the turns that finished since the last poll to the observers.
-
-        Raises:
-            StoreUnavailable: the store cannot be reached.
-        """
+        """Pass the turns that finished since the last poll to the observers."""
         for name, observer in self._observers.items():
             turns = FinishedTurns(self._store, f"observer:{name}")
             await turns.begin()
@@ -75,7 +70,6 @@ class ObserverFeed:
         """Do nothing: another process continues at the cursor."""
 
     async def _holds(self, name: str) -> bool:
-        """Return True if this process is, for the next seconds, the one that serves an observer."""
         key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask
         if await ask(redis.set(key, self._me, nx=True, ex=_TAKE_OVER_SECONDS)):
             return True

@@ -20,7 +20,6 @@ from worker.runners.scripted import script
 
 log = structlog.get_logger()
 
-#: Seconds between checks of the models.
 _LOOK_SECONDS = 15.0
 
 

@@ -201,7 +201,6 @@ def _refuse_odd(arguments: list[str]) -> None:
 
 
 def _complain(problems: list[str], exit_code: int, code: str = "") -> int:
-    """Print one line per problem and return the exit code; ``code`` is the error code for ``turns explain``."""
     for problem in problems:
         click.echo(f"turns: {problem}{f' [{code}]' if code else ''}", err=True)
     return exit_code

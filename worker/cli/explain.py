@@ -13,7 +13,6 @@ from worker.enforcement.validators.codes import CODES as ANSWER_CODES
 from worker.verification.gates.gate_codes import CODES as OUTPUT_CODES
 
 _LOCALES = ("de", "en")
-#: Codes of issues in answers and in outputs that gates check.
 CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 
 

@@ -48,11 +48,6 @@ def read_file(file: str) -> PolicyFile:
 
 
 def _load(file: str, read: PolicyFile, root: Path) -> None:
-    """Load the rules that are Python files.
-
-    Raises:
-        UsageError: rules cannot be loaded; one line each.
-    """
     lines = []
     for entry in read.rules:
         if is_rule_file(entry.rule):

@@ -32,7 +32,6 @@ from worker.external import provide
 
 FORMATS = ("text", "json", "sarif", "github")
 
-#: Files with their issues.
 Judged = Sequence[tuple[str, Sequence[ValidationIssue]]]
 
 
@@ -102,7 +101,6 @@ def _github(judged: Judged) -> None:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    """Escape a text for GitHub workflow commands: percent signs, line ends and the characters of ``more``."""
     return "".join(f"%{ord(char):02X}" if char in f"%\r\n{more}" else char for char in safe(text))
 
 

@@ -138,7 +138,7 @@ def _reply(ran: RunResult) -> ModelReply:
 
 
 def _lay(folder: Path, path: str, text: str) -> None:
-    """Write a text below a folder; skip paths that lead outside or are invalid."""
+    """Write an input file; skip paths that lead outside or are invalid."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         return

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 * 2**20
 _PIECE = 65_536
 _OUTPUT, _FINISHED = ".output", ".finished"
-#: File with the model calls that the model proxy saw.
 CALLS = ".calls"
-#: Suffixes of all files beside a delivery's folder.
 ENDINGS = (_OUTPUT, _FINISHED, CALLS)
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -93,9 +91,6 @@ class GuardRecording:
         """Write the ``.finished`` file with the facts and the unread output, so that the run can be adopted.
 
         The worker can keep reading: pipe and output file do not change.
-
-        Raises:
-            OSError: the disk is full, or the pipe cannot be copied.
         """
         size, unread = -1, b""
         while size != (size := os.fstat(self.fd).st_size):  # the worker read a piece meanwhile

@@ -18,7 +18,6 @@ T = TypeVar("T")
 SHORT_OF = frozenset(
     {*(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE), *(errno.EMFILE, errno.ENFILE, errno.ENOMEM)}
 )
-#: Flags for opening a folder.
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -54,9 +53,6 @@ def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
 
     Args:
         missing: True if the folder is known to be missing.
-
-    Raises:
-        OSError: the folder cannot be created, or the path is something else.
     """
     fd = None if missing else found(name, parent)
     if fd is None:

@@ -116,9 +116,6 @@ def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> 
     """Record an accepted answer in status.json: its step, and the agent session that the next turn continues.
 
     Idempotent. Must run before ``.done`` is written.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
     old: Mapping[str, Any] = {}
@@ -221,7 +218,6 @@ def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
 
 
 def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
-    """Read the documents by name; skip and log unreadable documents."""
     found: dict[str, str] = {}
     for name, *_ in documents:
         try:
@@ -231,7 +227,6 @@ def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
     return found
 
 
-#: Subfolder of ``agent/`` for warm agents.
 KEPT = "warm"
 
 
@@ -240,7 +235,7 @@ def _tidy(holder: Place, agent_session: str) -> None:
     with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
             if name == KEPT:
-                continue  # belongs to a warm agent
+                continue  # of a warm agent
             transcript = not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
             if not transcript or (agent_session and Path(name).stem != agent_session):
                 holder.remove(name, folder)

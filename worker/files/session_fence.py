@@ -65,11 +65,7 @@ class Place:
             raise
 
     def remove(self, name: str, folder: int) -> None:
-        """Remove a file from ``folder`` if it exists.
-
-        Raises:
-            OSError: the file cannot be removed.
-        """
+        """Remove a file from ``folder`` if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
 
@@ -121,11 +117,7 @@ class FencedPlace(Place):
         os.rename(fresh, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
 
     def remove(self, name: str, folder: int) -> None:
-        """Remove a file or folder from ``folder`` if it exists; do nothing after a later holder.
-
-        Raises:
-            OSError: the entry cannot be moved.
-        """
+        """Remove a file or folder from ``folder`` if it exists; do nothing after a later holder."""
         _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
             os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self.drafts)
@@ -196,7 +188,6 @@ def _name_of(token: str) -> str:
 
 
 def _kept(token: str, held: int) -> int | None:
-    """Open the folder kept for a token; return None if it is gone or not a folder."""
     try:
         return os.open(_name_of(token), DIRECTORY, dir_fd=held) if token else None
     except OSError:
@@ -204,7 +195,7 @@ def _kept(token: str, held: int) -> int | None:
 
 
 def _held_in(root: int, new: bool) -> tuple[int, bool]:
-    """Open the folder of the holders. The second value is True if the folder was created."""
+    """Open or create the folder of the holders; the second value is True if it is new."""
     if not new and (held := found(HELD, root)) is not None:
         return held, False
     first = True
@@ -217,7 +208,6 @@ def _held_in(root: int, new: bool) -> tuple[int, bool]:
 
 @contextlib.contextmanager
 def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
-    """Close a holder's folder at the end of the block, and remove it unless ``stays``."""
     try:
         yield
     except BaseException:
@@ -236,7 +226,7 @@ def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(session: Path) -> Iterator[tuple[int, bool]]:
-    """Open a session's folder, creating it if missing. The second value is True if the folder was created."""
+    """Open or create a session's folder; the second value is True if it is new."""
     root, new = found(session), False
     if root is None:
         new = _make(session)
@@ -248,7 +238,6 @@ def _opened(session: Path) -> Iterator[tuple[int, bool]]:
 
 
 def _make(session: Path) -> bool:
-    """Create a session's folder; return True if it was missing."""
     try:
         try:
             os.mkdir(session)  # noqa: PTH102 - one call, and no second one to see what is there

@@ -85,5 +85,5 @@ class Version:
             return hashlib.sha256(read(self.file[0], session, self.file[2])).digest() == self.digest
         except FileNotFoundError:
             return not self.digest
-        except OSError:  # a link, a folder, or a file that grew
+        except OSError:
             return False

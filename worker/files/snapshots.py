@@ -25,7 +25,6 @@ from worker.files.safe_io import DIRECTORY, made, read_below
 from worker.files.session import KEPT
 from worker.files.session_fence import HELD, FencedPlace
 
-#: Most entries of a session's folder.
 MOST_ENTRIES = 20_000
 _ATTEMPTS = "attempts"
 _HERE_ONLY = frozenset({HELD, f"agent/{KEPT}"})
@@ -51,7 +50,6 @@ class _Seen(NamedTuple):
     changed: int
 
 
-#: Digests of the files that this process has read, by session and path.
 _known: Recent[Path, dict[str, tuple[_Seen, str]]] = Recent(most=256)
 
 
@@ -64,7 +62,6 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
 
     Raises:
         SessionTooLarge: the folder exceeds a limit.
-        OSError: the folder cannot be read.
     """
     before, now = _known.get(path) or {}, time.time_ns()
     seen: dict[str, tuple[_Seen, str]] = {}
@@ -161,7 +158,6 @@ def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> 
 
 
 def _remove(holder: FencedPlace, here: FolderState, wanted: FolderState) -> None:
-    """Remove entries that the snapshot lacks or has as another kind."""
     known = {path.split("/")[1] for path in wanted.folders if path.startswith(f"{_ATTEMPTS}/")}
     gone: set[str] = set()
     for path in sorted(here.folders | here.files.keys() | here.links.keys()):
@@ -191,7 +187,6 @@ def _put(holder: FencedPlace, path: str, each: StoredFile, content: bytes) -> No
 
 
 def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
-    """Open the parent folder of a path until the stack ends; return it with the last part of the path."""
     *parts, name = PurePosixPath(path).parts
     folder = session
     for part in parts:
@@ -209,7 +204,6 @@ def packed(
 
     Raises:
         SessionTooLarge: the folder exceeds a limit.
-        OSError: the folder cannot be read.
     """
     found = found_in(path, session, most_bytes=most_bytes)
     if found == base.manifest.found:

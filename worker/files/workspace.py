@@ -77,11 +77,7 @@ def has_answer(session: Path) -> bool:
 
 
 def take_answer_back(holder: Place) -> None:
-    """Remove the ``.done`` mark of the session's accepted answer; the answer itself stays.
-
-    Raises:
-        OSError: the mark cannot be removed.
-    """
+    """Remove the ``.done`` mark of the session's accepted answer; the answer itself stays."""
     with contextlib.suppress(FileNotFoundError), opened("output", holder.session) as output:
         holder.remove(DONE, output)
 
@@ -122,7 +118,7 @@ def written(directory: Path | str) -> WrittenFiles:
             if surplus := names[MAX_FILES:]:
                 refused["output"] = f"{len(surplus)} files too many, from {surplus[0]} on"
     except FileNotFoundError:
-        return WrittenFiles()  # the agent wrote nothing
+        return WrittenFiles()
     except OSError as error:
         if error.errno in SHORT_OF:
             raise  # a problem of this machine, not of the agent's files
@@ -145,9 +141,6 @@ def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> Non
     """Keep the files of an accepted answer that differ from what the agent wrote, beside the delivery's folder.
 
     The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
-
-    Raises:
-        OSError: a file cannot be written.
     """
     with made(holder.session, "attempts") as attempts, made(attempts, repaired_name(delivery)) as folder:
         for name, content in files.items():

@@ -65,7 +65,6 @@ def _rejected(
     facts: Facts,
     issues: tuple[ValidationIssue, ...],
 ) -> Move:
-    """Retry while attempts remain; otherwise escalate or fail the turn."""
     errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
     rejected = AttemptRejected(attempt=link.attempt, issues=issues)
     if link.attempt < turn.max_attempts and result.judged:
@@ -96,7 +95,6 @@ def _rejected(
 
 
 def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
-    """Return the gates' issues, followed by the verifier's errors as issues."""
     found = tuple(
         replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
     )

@@ -39,7 +39,6 @@ def old_phase_attempts(
 
 
 def _places(root: Path, directories: Iterable[str]) -> Iterator[tuple[Path, str]]:
-    """Yield each folder of phases with its session."""
     for directory in sorted(directories):
         yield root / directory / PHASES, phase_session(directory)
     for place in folders_in(root / PRIVATE):

@@ -113,7 +113,6 @@ class PhaseTurns(TurnWork):
         Raises:
             OSError: files cannot be copied, or are too many.
         """
-        # The last complete attempt, whose files this attempt starts with.
         complete = [
             record
             for record in history
@@ -139,7 +138,6 @@ class PhaseTurns(TurnWork):
         return await parts.threads.runs(self._verify, parts, lease, attempts)
 
     def _verify(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Run the gates, reporting each result, and the verifier if the phase requires it."""
         turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
         this = attempts[-1]
         if this.number != link.attempt:

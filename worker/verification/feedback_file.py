@@ -87,11 +87,7 @@ class FeedbackChannel:
         )
 
     def clear(self) -> None:
-        """Delete the feedback file if it exists.
-
-        Raises:
-            OSError: the file cannot be deleted.
-        """
+        """Delete the feedback file if it exists."""
         with contextlib.suppress(FileNotFoundError), opened(self.session_dir) as folder:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 

@@ -56,7 +56,6 @@ def load_phases(path: Path) -> tuple[Phase, ...]:
 
 
 def _content(file: Path) -> bytes:
-    """Read a plain file up to the size limit; refuse links and pipes."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file")

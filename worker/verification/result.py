@@ -21,9 +21,9 @@ class Ground(StrEnum):
     NO_VERDICT = "no_verdict"
     #: The verifier crashed, timed out or is misconfigured. Not verified.
     VERIFIER = "verifier"
-    #: The verification was stopped. Not verified, and not the phase's fault.
+    #: Not the phase's fault.
     STOPPED = "stopped"
-    #: The gates may not run on this worker. Nothing was validated.
+    #: The gates may not run on this worker.
     REFUSED = "refused"
 
 

@@ -29,7 +29,6 @@ from worker.verification.verifier_prompt import MAX_SHOWN, verifier_prompt
 
 log = structlog.get_logger()
 
-#: Description of a phase that comes without one.
 _PLAIN = "Produce the expected files so that the quality gate is met."
 
 
@@ -198,7 +197,7 @@ class SubAgentVerifier:
 
 
 def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
-    """Return the texts for the prompt, expected files first, and the paths of text files that do not fit."""
+    """Choose the texts for the prompt; also return the paths of texts that do not fit."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
     expected = [path for path in phase.output_files if path in tree.files]
@@ -209,7 +208,7 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
         try:
             text = content_of(tree, path, left).decode("utf-8")
         except UnicodeDecodeError:
-            continue  # not text: the verifier reads the file itself
+            continue  # named in the prompt instead
         shown[path] = text
         left -= len(text)
     return shown, unseen

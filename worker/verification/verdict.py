@@ -59,7 +59,6 @@ def _same(given: object, nonce: str) -> bool:
 
 
 def _unwrapped(text: str) -> str:
-    """Return the answer inside the CLI's JSON envelope, or the text itself."""
     for _ in range(_MAX_ENVELOPES):
         try:
             envelope = json.loads(text)
@@ -76,7 +75,6 @@ def _unwrapped(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the outermost JSON objects of a text."""
     text = text[-MAX_TEXT:]
     decoder = json.JSONDecoder(object_pairs_hook=_without_repeats)
     position, tried = text.find("{"), 0
@@ -121,7 +119,6 @@ def _verdict(data: dict[str, Any]) -> VerifierVerdict:
 
 
 def _sentences(value: object, name: str) -> list[str]:
-    """Convert a verdict's list of errors or checks to sentences; accept null, a text, or objects."""
     if value is None:
         return []
     entries = [value] if isinstance(value, str | dict) else value

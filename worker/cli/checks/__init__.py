@@ -77,7 +77,6 @@ def examine() -> Iterator[Finding]:
 
 
 def _of_agents(settings: Settings) -> Iterator[Finding]:
-    """Check every model, and the Claude CLI if a model uses it."""
     from worker.cli.checks.claude import claude
     from worker.cli.checks.machine import alike
     from worker.cli.checks.models import models

@@ -33,7 +33,6 @@ _FULL = 0.85
 #: Largest clock difference of an object store, whose clock has a resolution of seconds.
 _FILES_SKEW_SECONDS = 60.0
 
-#: Server settings read by CONFIG GET.
 _ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
 
 Info = Mapping[str, Any]
@@ -104,7 +103,6 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
 
 
 def _setting(redis: Any, name: str) -> str | None:
-    """Read a setting of the server; None if the user may not, as on most managed servers."""
     from redis.exceptions import RedisError
 
     try:

@@ -74,7 +74,6 @@ def tested(settings: Settings, model: str) -> Iterator[Finding]:
 
 
 def _version_of(program: str) -> str:
-    """Return the output of ``program --version``."""
     with tempfile.TemporaryDirectory() as home:
         env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
         done = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False)

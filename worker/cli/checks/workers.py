@@ -23,7 +23,6 @@ from worker.turns.loops.rounds import SLOW_SHARE
 _PROBE_SECONDS = 5.0
 #: Seconds after which a finished turn should have been sent as a trace.
 _UNTRACED_SECONDS = 120.0
-#: All and free slots of a worker by queue.
 _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
     RUN_QUEUE: lambda each: (each.slots, each.free),
     CHECK_QUEUE: lambda each: (each.check_slots, each.check_free),

@@ -13,7 +13,6 @@ from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.store_access import since_option, span, with_client
 
-#: Most rules with a column of their own in a table over time.
 _COLUMNS = 5
 
 
@@ -49,7 +48,6 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
 
 
 def _course(rate: RetryRate) -> list[tuple[str, ...]]:
-    """Return a row for each time span, with a column for each of the most rejected rules."""
     names = [row.name for row in rate.rows[:_COLUMNS]]
     head = ("from", "turns", "again", "rate", *(one_line(name, 30) for name in names))
     lines = [head]
@@ -131,7 +129,6 @@ def _write(stats: Stats) -> None:
 
 
 def _of_phases(stats: Stats) -> Iterator[str]:
-    """Yield how phases were verified and what was escalated; nothing if there was neither."""
     row = stats.phases
     if row.judged:
         attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"

@@ -64,7 +64,7 @@ def demo(locale: str, as_json: bool) -> None:
         kill_grace_seconds=0.5,
         log_level="warning",
     )
-    configure_logging(replace(settings, log_level="error"))  # the timeline shows everything
+    configure_logging(replace(settings, log_level="error"))
     logs = directory / "logs"
     logs.mkdir()
     try:
@@ -152,7 +152,6 @@ async def _play_scene(
 async def _watch(
     scene: Scene, client: TurnsClient, turn_id: str, supervisor: Supervisor, timeline: Timeline | None
 ) -> None:
-    """Show a turn's events, and kill the worker while the agent writes if the scene demands it."""
     to_kill, written = scene.kill_worker, 0
     show: Callable[[Event], None] = timeline.show if timeline else lambda event: None
     async for event in client.reader.follow(turn_id):
@@ -184,7 +183,6 @@ def _show(result: Result, timeline: Timeline) -> None:
 
 
 async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Result]) -> None:
-    """Print the retry rate as ``turns retry-rate`` does."""
     whole, by = await client.figures.retry_rate(3600), await client.figures.retry_rate(3600, "code")
     timeline.write(Line("\nretry rate", BOLD))
     timeline.write(

@@ -75,11 +75,6 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
 
 
 def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict[str, Any]:
-    """Delete old folders one by one, asking the store about each session.
-
-    Raises:
-        StoreUnavailable: the store is unreachable; the rest stays.
-    """
     from worker.files.folder_clearing import old_folders, remove
     from worker.phases.phase_clearing import old_phase_attempts
 

@@ -31,7 +31,6 @@ TEMPLATES = {
 }
 NO_KEY = "PASTE-A-KEY-OF-turns-keys-create"
 _ADMINS_ONLY = "Only admins see a model until it is imported (turns openwebui --print models), or, for one team, until"
-#: Comments on precedence in the generated files.
 _NOTES = [
     '# OPENAI_API_BASE_URLS, if it is set too, wins over OPENAI_API_BASE_URL; "0" below is then its first address.',
     "# ENABLE_PERSISTENT_CONFIG=False: this file wins at each start over what was set in the Admin Panel.",

@@ -19,7 +19,6 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings, masked
 from worker.processes.supervisor import NotReady
 
-#: Seconds between requests to a server that does not answer.
 _PAUSE_SECONDS = 0.3
 #: Error codes that waiting does not cure.
 _FOR_GOOD = {"NOAUTH", "WRONGPASS"}

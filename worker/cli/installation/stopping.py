@@ -37,7 +37,6 @@ def say() -> None:
 
 
 def _turns_at_work(settings: Settings) -> int | None:
-    """Return the agents running on this machine by the workers' last reports; None if the store is unreachable."""
     try:
         reports = asyncio.run(_reports(settings))
     except RedisError:

@@ -20,7 +20,6 @@ from worker.cli.output import json_option, write_said
 from worker.cli.resources.listing import make_list_command
 from worker.cli.store_access import span, whoami, with_client
 
-#: Seconds between polls of ``--wait``.
 _LOOK_SECONDS = 0.5
 
 
@@ -76,7 +75,6 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
 
 
 async def _at_work(client: TurnsClient, begun: Pause) -> bool:
-    """Return True while turns that the pause concerns are running; for the intake: while turns are unfinished."""
     if begun.what == "intake":
         return bool(await client.lists.unfinished(Search()))
     state = "validating" if begun.name == "check" else "running"

@@ -26,7 +26,6 @@ from worker.cli.text_input import read_text
 from worker.cli.turns.listing import filter_options, offered_models, search_of, turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
-#: Statuses that each action's filter accepts.
 _STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessful", *STATUSES["finished"]), "drop": ()}
 
 

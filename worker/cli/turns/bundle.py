@@ -27,7 +27,6 @@ from worker.cli.output import json_option, write_said
 from worker.cli.store_access import since_option, with_client
 from worker.cli.turns.listing import turn_argument
 
-#: Fields whose texts are neither prompts nor answers.
 _KEPT = frozenset(
     """
     turn_id epoch state next outcome step step_source stop replay_of agent_session worker model locale session_id owner

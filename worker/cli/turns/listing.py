@@ -41,7 +41,6 @@ def _newest(_context: click.Context, _parameter: click.Parameter, begun: str) ->
 
 
 def _whole(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """Return the complete id of the meant turn."""
     if text is None or context.resilient_parsing or not means_a_turn(text):
         return text
     return asked(require_store(load()), lambda client: find_turn(client.lists, text))
@@ -94,7 +93,6 @@ def search_of(*, since: float | None, until: float | None, **filters: Any) -> Se
 
 
 _OWNER_WIDTH = 20
-#: Turns whose attempts are read together.
 _PAGE = 50
 
 
@@ -166,7 +164,6 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
 
 
 async def _all(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
-    """Read pages until ``count`` turns are found."""
     found: list[Turn] = []
     while True:
         page = await client.lists.page(search, after=after, count=count - len(found))

@@ -125,7 +125,6 @@ def list_phases(path: Path, as_json: bool) -> None:
 
 
 async def _unfinished(client: TurnsClient, path: Path) -> list[Turn]:
-    """Return the unfinished turns of the folder, oldest first; none if the folder is outside of HELIX_ROOT."""
     try:
         session = phase_session(directory_of(path))
     except BadRequest:

@@ -58,7 +58,6 @@ def issue_lines(issues: Iterable[ValidationIssue]) -> list[Line]:
 
 
 def _place(issue: ValidationIssue) -> str:
-    """Return the file and line of an issue, unless its message names them."""
     file, line = one_line(issue.file), issue.line
     if not file or (not line and file in issue.message):
         return ""
@@ -238,7 +237,7 @@ class Timeline:
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
 
     def _new(self, event: Event) -> list[Line]:
-        """Format an event without issues that were already shown for this attempt."""
+        """Format an event without issues that were already shown."""
         lines = describe(event)
         if isinstance(event.body, event_kinds.AttemptRejected | event_kinds.TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._details_seen]

@@ -22,9 +22,7 @@ from worker.cli.text_input import read_text
 from worker.cli.turns.listing import offered_models, turn_argument
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 
-#: Limits whose default is in the settings.
 _LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
-#: Seconds between updates of the progress on a terminal.
 _TICK_SECONDS = 1.0
 
 
@@ -214,7 +212,6 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
 
 
 def _fallback(fell: Mapping[str, Any]) -> str:
-    """Describe which models replaced which, and why."""
     return "; ".join(
         one_line(f"{each['next']} from {model}: {each['fault']} ({each['reason']})") for model, each in fell.items()
     )

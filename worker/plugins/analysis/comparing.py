@@ -15,7 +15,6 @@ from worker.cli.turns.listing import finished_turns
 from worker.plugins.analysis.versions import FEWEST, FIGURES, Difference, EndedTurn, MeasuredFigure, Versions
 from worker.plugins.analysis.versions import compare as compared
 
-#: Captions of the figures.
 _CALLED = {
     "retry": "asked again",
     "fallback": "repaired by fallback",
@@ -87,7 +86,6 @@ def _line(figure: Difference) -> tuple[str, ...]:
 
 
 def _said(name: str, measured: MeasuredFigure, sign: str = "") -> str:
-    """Format a figure with its 95 % confidence interval."""
     low, value, high = (_unit(name, each, sign) for each in (measured.low, measured.value, measured.high))
     return f"{value} [{low}, {high}]"
 

@@ -109,8 +109,6 @@ class ComparisonRun:
 
 
 class _Process:
-    """A process that validates batches."""
-
     def __init__(self, policy: PolicyFile, settings: Settings) -> None:
         started = multiprocessing.get_context("spawn")
         self._pipe, theirs = started.Pipe()
@@ -162,7 +160,6 @@ class _Rules(ExitStack):
 
 
 def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
-    """Validate batches until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     provide(settings)
     with _Rules(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):

@@ -27,11 +27,11 @@ from api_client.store.connection import OneConnection
 log = structlog.get_logger()
 
 _LOOK_SECONDS, _HELD_MS = 2.0, 10_000
-#: Minutes of counters that are considered.
+#: String: the process that guards flow versions; expires after seconds.
 _GUARD_KEY = "flows:guard"
-#: Standard deviations above the limit: one false alarm in 740 checks by chance.
+#: Minutes of counters that are considered.
 _MINUTES = 60
-#: Standard deviations by which the rate has to be above the bound: one false alarm in 740 looks at chance alone.
+#: Standard deviations above the limit: one false alarm in 740 checks by chance.
 _SIGMA = 3.0
 
 
@@ -72,11 +72,7 @@ class FlowGuard:
         """Do nothing: another process takes over within seconds."""
 
     async def poll(self) -> None:
-        """Check all versions once.
-
-        Raises:
-            StoreUnavailable, RedisError: the store is unreachable.
-        """
+        """Check all versions once."""
         if not await self._is_mine():
             return
         said = await self._flows.said()
@@ -92,7 +88,6 @@ class FlowGuard:
                 log.error("flow.rolled_back", flow=version, why=why)
 
     async def _is_mine(self) -> bool:
-        """Return True if this process is the one that checks, until it is silent for ``_HELD_MS``."""
         key, redis = self._store.keys.named(_GUARD_KEY), self._store.redis
         if await redis.set(key, self._me, nx=True, px=_HELD_MS):
             return True
@@ -108,6 +103,5 @@ class FlowGuard:
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())
 
     def _another(self, version: str, said: Mapping[str, RolledBack]) -> bool:
-        """Return True if another version remains active."""
         gone = {name for name, note in said.items() if not note.resumed}
         return bool(set(self._versions) - gone - {version})

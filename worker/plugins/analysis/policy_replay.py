@@ -127,7 +127,6 @@ def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], mos
 
 
 def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
-    """Return the files of the last attempt's answer; none if they are elsewhere or removed."""
     try:
         here = delivery_folder(settings, turn, attempts[-1]).is_dir()
         return kept(settings, turn, attempts) if here else AnswerFiles()

@@ -2,7 +2,7 @@
 
 The manifest lists each file with size and SHA-256. It comes last, so a truncated archive has none and is refused. A
 file
-that changed while it was read may occur twice; the manifest tells which occurrence counts. Reading is safe for
+that changed while it was read may occur twice; the manifest names the valid occurrence. Reading is safe for
 untrusted
 archives: names, modes, sizes and numbers are limited, and memory use does not grow with the content.
 """
@@ -81,7 +81,6 @@ class ArchiveWriter:
 
     Raises:
         BackupFailed: the target exists.
-        OSError: the file cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -126,7 +125,6 @@ class ArchiveWriter:
 
         Raises:
             BackupFailed: the archive has too many files.
-            OSError: the file cannot be written.
         """
         if len(self.entries) > _MOST_MEMBERS - 2:
             raise BackupFailed(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")
@@ -147,8 +145,6 @@ class ArchiveWriter:
 
 @dataclass(slots=True)
 class _Hashing:
-    """A stream that computes the SHA-256 of everything read."""
-
     stream: IO[bytes]
     _hash: Any = field(default_factory=hashlib.sha256)
 
@@ -194,7 +190,6 @@ def checked(path: Path, store: str) -> Manifest:
 
     Raises:
         RestoreRefused: the archive is truncated, damaged, or no backup.
-        OSError: the file cannot be read.
     """
     try:
         return _checked(path, store)
@@ -203,7 +198,6 @@ def checked(path: Path, store: str) -> Manifest:
 
 
 def _members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield number, header and content of each member, and verify gzip's checksum at the end."""
     with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as tar:
         number = 0
         while info := tar.next():
@@ -254,11 +248,7 @@ def _checked(path: Path, store: str) -> Manifest:
 
 
 def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
-    """Parse an entry, dropping set-uid, set-gid and sticky bits.
-
-    Raises:
-        ValueError, TypeError: the entry is malformed.
-    """
+    """Parse an entry, dropping set-uid, set-gid and sticky bits."""
     entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
         type(number) is int and 0 <= number < _MOST_NUMBER for number in (entry.size, entry.mode, entry.mtime_ns)
@@ -268,11 +258,6 @@ def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
 
 
 def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the facts if they are well-formed.
-
-    Raises:
-        ValueError, TypeError, KeyError: the facts are malformed.
-    """
     rows = facts["settings"]
     if not (isinstance(facts["namespace"], str) and isinstance(rows, list)):
         raise TypeError("no facts")

@@ -58,7 +58,6 @@ def backup(target: Path, as_json: bool) -> None:
 
 
 async def _wanted(client: TurnsClient) -> saving.BackupParts:
-    """Ask the store which folders, files and settings belong to the installation."""
     settings, lists, inputs = client.settings, client.lists, list[Path]()
     for turn in await lists.read([found.turn_id for found in await lists.unfinished(Search())]):
         if turn.request.work == PHASE:

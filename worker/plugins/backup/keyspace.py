@@ -65,9 +65,6 @@ def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
     """Return why no server on this machine could restore such a dump into a store like this; empty if one could.
 
     Writes only a mark that expires after a minute.
-
-    Raises:
-        RedisError: the store is unreachable.
     """
     with connect(settings) as store:
         own = namespace.key_of(store, settings.namespace)
@@ -93,7 +90,6 @@ def _tried(head: bytes) -> Iterator[tuple[Server, str, bytes]]:
 
 
 def _form(key: bytes) -> int:
-    """Return the format version of a dumped key, which stands before its checksum."""
     return int.from_bytes(key[-10:-8], "little")
 
 

@@ -169,7 +169,6 @@ def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[
 
 
 def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
-    """Write a file atomically into an open folder, replacing the draft of a killed restore."""
     draft = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.restoring"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)

@@ -68,7 +68,6 @@ def save(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> S
 
     Raises:
         BackupFailed: the target exists, or the store provides no dump.
-        OSError: a file cannot be read or written.
     """
     dump = target.with_name(f".{target.name}.{STORE}")
     dump.unlink(missing_ok=True)  # left by a killed backup

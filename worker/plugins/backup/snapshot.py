@@ -27,7 +27,6 @@ def take_snapshot(settings: Settings, target: Path) -> int:
 
     Raises:
         BackupFailed: the server refuses or breaks off.
-        OSError: the file cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
@@ -63,7 +62,6 @@ def _receive(connection: Any, file: BinaryIO) -> int:
 
 
 def _line(answer: BinaryIO) -> bytes:
-    """Return the next line that is not a keep-alive."""
     while not (line := answer.readline(1024)).strip():
         if not line:
             raise EOFError("the connection ended")

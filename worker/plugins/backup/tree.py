@@ -19,9 +19,6 @@ def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[P
     """Add a folder and its content except what ``skip`` selects; return how many entries were unsuitable.
 
     Links, sockets and pipes are unsuitable and left out. A file that is replaced meanwhile is read again.
-
-    Raises:
-        OSError: an entry cannot be read.
     """
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)

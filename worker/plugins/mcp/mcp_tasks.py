@@ -55,7 +55,6 @@ def _question(turn: Turn) -> str:
 
 
 def _elicitation(question: QuestionView) -> dict[str, Any]:
-    """Build a form that asks the client's user for a decision."""
     decision = {"type": "string", "enum": [each.decision for each in question.choices if not each.takes]}
     schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
     params = {"mode": "form", "message": f"{question.title}\n{question.chat}", "requestedSchema": schema}

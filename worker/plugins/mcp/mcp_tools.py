@@ -13,7 +13,6 @@ import anyio
 
 from api_client.contract.turn import check_turn_id
 
-#: Task statuses of MCP by turn state or outcome; other outcomes are failures.
 _STATUS = {
     "suspended": "input_required",
     "passed": "completed",
@@ -24,7 +23,6 @@ _STATUS = {
 }
 #: HTTP statuses worth a retry; 429 is a limit of the owner that will pass.
 _LATER = frozenset({429, 502, 503, 504})
-#: First and longest pause between polls or retries, in seconds.
 _FIRST_LOOK, _LAST_LOOK = 0.2, 2.0
 #: Metadata in which Claude Code names the model's tool call; a repeated call has the same name.
 _CALL_ID = "claudecode/toolUseId"
@@ -94,11 +92,7 @@ def _read(answer: Any) -> Any:
 
 
 def _checked(turn_id: str) -> str:
-    """Quote a turn id for use in a path.
-
-    Raises:
-        RelayError: the text is not a turn id and could name another route.
-    """
+    """Quote a turn id for a path; other texts could name another route."""
     try:
         check_turn_id(turn_id)
     except ValueError as error:

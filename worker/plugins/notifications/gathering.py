@@ -31,11 +31,7 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
 async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
-    """Put all new notifications into the outbox.
-
-    Raises:
-        StoreUnavailable: the store is unreachable.
-    """
+    """Put all new notifications into the outbox."""
     await _turns(settings, outbox, suspended=False)
     await _turns(settings, outbox, suspended=True)
     seconds, _ = await store.ask(store.redis.time())  # workers report by the store's clock
@@ -48,7 +44,6 @@ async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
 
 
 async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> None:
-    """Put notifications of turns that were newly finished or suspended into the outbox."""
     notices_of = _of_suspended if suspended else _of_ended
     async for turn_id, record in outbox.new_turns(suspended=suspended):
         try:
@@ -62,7 +57,6 @@ async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> Non
 
 
 def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """Yield the notifications of a finished turn."""
     outcome = record["outcome"]
     at = int(record["finished_at"] or 0) / 1000
     if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):

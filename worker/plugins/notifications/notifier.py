@@ -21,7 +21,6 @@ log = structlog.get_logger()
 
 
 _LOOK_SECONDS = 1.0
-#: Notifications sent concurrently, and read from the outbox together.
 _AT_ONCE, _DUE_AT_ONCE = 8, 64
 
 
@@ -42,11 +41,7 @@ class Notifier:
         await self._outbox.leave()
 
     async def poll(self) -> None:
-        """Gather new notifications and send all that are due.
-
-        Raises:
-            StoreUnavailable: the store is unreachable.
-        """
+        """Gather new notifications and send all that are due."""
         if not await self._outbox.may_send():
             return
         await gather(self._settings, self._store, self._outbox)

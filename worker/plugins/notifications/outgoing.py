@@ -94,7 +94,6 @@ class _Checked(http.client.HTTPConnection):
             raise
 
 
-#: Most seconds for the command.
 _COMMAND_SECONDS = 10.0
 #: Variables that the command inherits; none is secret.
 _KEPT = ("PATH", "HOME", "LANG", "TZ")
@@ -132,7 +131,6 @@ def deliver(settings: Settings, target: str, entry: Entry) -> None:
 
 
 def _run(command: str, entry: Entry) -> None:
-    """Run the operator's command in a shell, with the notification on standard input."""
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
     try:
@@ -158,7 +156,6 @@ def _run(command: str, entry: Entry) -> None:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill all processes of the command after the block."""
     try:
         yield
     finally:

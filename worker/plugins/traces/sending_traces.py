@@ -90,7 +90,6 @@ def _span(text: str) -> float:
 
 
 async def _all(client: TurnsClient, send: Send) -> SentTurns:
-    """Send all waiting turns."""
     total = SentTurns()
     while sent := await send_next(client, send):
         total = SentTurns(
@@ -100,7 +99,6 @@ async def _all(client: TurnsClient, send: Send) -> SentTurns:
 
 
 async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
-    """Send turns as they finish, with growing pauses while the receiver is away."""
     log.info("traces.started", endpoint=endpoint(os.environ))
     delay = _LOOK_SECONDS
     while not stop.is_set():

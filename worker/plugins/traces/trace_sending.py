@@ -15,7 +15,6 @@ from api_client.tracing import Span, spans_of
 Tree = tuple[Turn, list[Span]]
 Send = Callable[[Sequence[Tree]], bool]
 
-#: Turns per request.
 BATCH = 50
 #: Providers by runner, as named in OpenTelemetry's conventions.
 _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "openai", "acp:gemini": "gcp.gemini"}
@@ -44,7 +43,6 @@ async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
 
     Raises:
         NotTaken: the receiver accepted nothing; the same turns come again.
-        StoreUnavailable: the store is unreachable.
     """
     batch = await client.untraced.next(BATCH)
     if batch is None:
@@ -82,7 +80,6 @@ def _provider(spec: str, settings: Settings) -> str:
 
 
 async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
-    """Build the turn's spans; return None if the turn was deleted."""
     try:
         turn = await client.reader.get(turn_id)
         return turn, spans_of(turn, await client.reader.events(turn_id), providers)

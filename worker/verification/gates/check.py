@@ -94,7 +94,6 @@ def _unseen(error: Exception, locale: str) -> ValidationIssue:
 
 
 def _plan(phase: Phase) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield name, type and options of each gate; merge a phase's options for the gates that always run."""
     for first in ALWAYS:
         named = [gate.options for gate in phase.quality_gates if gate.type == first]
         joined = {key: [entry for options in named for entry in options.get(key, ())] for key in ("files", "ignore")}

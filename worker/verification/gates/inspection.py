@@ -82,7 +82,6 @@ def yaml_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Findi
 
 
 def _line(mark: Any) -> int:
-    """Return the line of a mark, counted from 1; 0 without a mark."""
     return int(mark.line) + 1 if mark else 0
 
 
@@ -131,7 +130,6 @@ def _links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _anchors(text: str) -> set[str]:
-    """Return the anchors of a text: GitHub's names for headings, and names in HTML elements."""
     found = set(_ANCHOR.findall(text))
     tokens = _tokens(text)
     for opening, inline in itertools.pairwise(tokens):

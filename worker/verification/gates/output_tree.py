@@ -12,7 +12,6 @@ from pathlib import Path
 from worker.files.safe_io import opened, read_below
 from worker.verification.gates.scratch import scratch_folder
 
-#: Size limits of an output.
 MAX_FILES = 5_000
 MAX_BYTES = 256 * 2**20
 MAX_DEPTH = 40
@@ -69,7 +68,6 @@ def scan(directory: Path) -> Tree:
 
 
 def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield everything below an open folder except folders."""
     if depth > MAX_DEPTH:
         raise TooLarge(f"> {MAX_DEPTH} levels")
     with os.scandir(folder) as entries:
@@ -83,21 +81,13 @@ def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os
 
 
 def content_of(tree: Tree, path: str, limit: int) -> bytes:
-    """Read one file of the tree without following links.
-
-    Raises:
-        OSError: the file is gone, was replaced or is larger than ``limit`` bytes.
-    """
+    """Read one file of the tree without following links."""
     with opened(tree.directory) as folder:
         return read_below(path, folder, limit)
 
 
 def copy_files(tree: Tree, target: Path) -> None:
-    """Copy the tree's regular files into a folder, which is created if missing.
-
-    Raises:
-        OSError: a file cannot be read or written.
-    """
+    """Copy the tree's regular files into a folder, which is created if missing."""
     target.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
         copy = target / path
@@ -107,11 +97,7 @@ def copy_files(tree: Tree, target: Path) -> None:
 
 @contextlib.contextmanager
 def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
-    """Yield a temporary folder with a copy of the tree's regular files in its subfolder ``name``.
-
-    Raises:
-        OSError: a file cannot be read or written.
-    """
+    """Yield a temporary folder with a copy of the tree's regular files in its subfolder ``name``."""
     with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)
         yield fresh

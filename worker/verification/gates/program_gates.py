@@ -23,7 +23,6 @@ _PYTEST_SETTINGS = {
     "tox.ini": b"[pytest]",
     "setup.cfg": b"[tool:pytest]",
 }
-#: pytest's exit code if it collected no tests.
 _NO_TESTS = 5
 
 #: Places such as ``file.py:12`` in the output of compilers, linters and pytest.
@@ -58,7 +57,6 @@ def tests_pass(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIss
 
 
 def _pytest(site: Site) -> list[str]:
-    """Build a pytest command that ignores settings and conftest.py outside the output."""
     own = next((name for name, sign in _PYTEST_SETTINGS.items() if _holds(site, name, sign)), "/dev/null")
     return [*PYTEST, "-c", own, "--rootdir", ".", "--confcutdir", "."]
 
@@ -109,7 +107,6 @@ def _failure(code: str, ran: Ran, site: Site, **values: object) -> ValidationIss
 
 
 def _place(ran: Ran, site: Site) -> tuple[str, int]:
-    """Return the first file and line of the phase that the output mentions."""
     for text in ran.lines:
         for file, line in _PLACE.findall(text):
             known = file.removeprefix("./")

@@ -16,7 +16,6 @@ from worker.verification.gates.gate_codes import issue
 from worker.verification.gates.gate_program import ProgramLimits, run_program
 
 INSPECTION = Path(__file__).with_name("inspection.py")
-#: Largest file that is parsed, in bytes.
 MAX_FILE = 2 * 2**20
 #: Ten minutes for all files; a single file that takes more than 30 s is reported.
 LIMITS = ProgramLimits(seconds=600.0, silence=30.0, memory_mb=2048)
@@ -24,7 +23,6 @@ LIMITS = ProgramLimits(seconds=600.0, silence=30.0, memory_mb=2048)
 #: Folders with generated files, besides all whose name starts with a dot.
 _MADE = frozenset({"node_modules", "__pycache__"})
 _KNOWN = frozenset({".py", ".pyi", ".json", ".yaml", ".yml", ".md", ".markdown"})
-#: Most findings reported.
 _MAX_FINDINGS = 200
 _MAX_LINES = 50_000
 
