@@ -146,12 +146,13 @@ class LazyGroup(click.Group):
 @click.version_option(None, "--version", "-V", package_name="helix-turns", prog_name="turns")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Durable, enforced turns for LLM agents.
+    """Durable turns of LLM agents whose answers are validated.
 
-    A turn is one message and its one answer. The agent is asked again until every validator accepts, and whatever
-    dies meanwhile, the turn ends exactly once.
+    A turn is one message and its one answer. The agent is asked again until every validator accepts. Whatever crashes
+    meanwhile, the turn ends exactly once.
 
-    Settings are environment variables (`turns config`). Exit codes: 0 fine, 1 issues or not found, 2 usage or set-up.
+    Settings are environment variables (`turns config`). Exit codes: 0 success, 1 issues or not found, 2 usage or
+    set-up.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -36,7 +36,7 @@ _OPENING = Path(__file__).with_name("settings.md")
 @click.option("--markdown", is_flag=True, help="Write the reference, as in docs/settings.md.")
 @json_option
 def config(markdown: bool, as_json: bool) -> None:
-    """Show every setting: name, value, where the value comes from. Secrets are masked."""
+    """Show every setting with its value and origin. Secrets are masked."""
     if markdown:
         click.echo(reference(), nl=False)
         return

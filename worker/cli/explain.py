@@ -22,10 +22,9 @@ CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 @click.option("--markdown", is_flag=True, help="Write the whole table, as in docs/errors.md.")
 @json_option
 def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> None:
-    """Say what CODE means and what to do about it; without CODE, list all.
+    """Explain the error or issue CODE and what to do; without CODE, list all codes.
 
-    A code is in brackets behind an error of this command, as `error.code` in the API's answers, and in capitals
-    with what validators and gates found.
+    Codes appear in brackets after an error of this command, as `error.code` in the API, and in capitals in issues.
     """
     if markdown:
         click.echo(error_reference(), nl=False)

@@ -22,10 +22,11 @@ remove {file} to serve this machine without keys again"""
 
 @click.group()
 def keys() -> None:
-    """API keys of the relay.
+    """Manage the relay's API keys.
 
-    Kept as hashes in HELIX_KEYS_FILE (else HELIX_ROOT/.helix/keys.json); a running relay sees every change at once.
-    Keys in HELIX_API_KEYS and HELIX_FORWARDING_KEYS work beside them.
+    Kept as hashes in HELIX_KEYS_FILE (default: HELIX_ROOT/.helix/keys.json); a running relay sees changes at once. Keys
+    in
+    HELIX_API_KEYS and HELIX_FORWARDING_KEYS are valid too.
     """
 
 
@@ -60,7 +61,7 @@ def create(
     as_json: bool,
     **share: Any,
 ) -> None:
-    """Make a key and show it, once."""
+    """Create an API key and show it once."""
     settings = load()
     allowed = tuple(filter(None, (model.strip() for model in models.split(","))))
     unknown = [model for model in allowed if model not in settings.models]
@@ -97,7 +98,7 @@ def create(
 @keys.command("list")
 @json_option
 def list_keys(as_json: bool) -> None:
-    """List the keys, without the keys themselves."""
+    """List the names and rights of API keys."""
     settings = load()
     found = ring.read_keys(settings.keys_path)
     if as_json:
@@ -125,7 +126,7 @@ def list_keys(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def revoke(name: str, as_json: bool) -> None:
-    """Take a key out of force, at once and for good. Its owner's turns stay."""
+    """Revoke an API key at once and for good. Its owner's turns stay."""
     settings = load()
     ring.revoke(settings.keys_path, name)
     write_said(as_json, {"name": name, "revoked": True}, f"revoked {one_line(name)}")

@@ -31,7 +31,7 @@ from worker.runners.tool_rules.agent_tools import AGENTS, agent_of, unheld
 
 @click.group()
 def policy() -> None:
-    """Rules of answers in a file: check, show, diff, schema. docs/policy.md describes the file."""
+    """Check, show and compare policy files, which are described in docs/policy.md."""
 
 
 def read_file(file: str) -> PolicyFile:
@@ -71,10 +71,9 @@ def subject_options(function: Any) -> Any:
 @root_option("Where rules in plain files are looked for.")
 @json_option
 def check(file: str, root: Path, as_json: bool) -> None:
-    """Check a policy FILE (`-` for standard input). Exit code 2 when it cannot be used, with every problem.
+    """Check a policy FILE (`-` for standard input). Exit code 2 if it is invalid, with every problem.
 
-    Rules in plain files are loaded, with their options. Says which entries of `tools` the agents of HELIX_MODELS cannot
-    be held to.
+    Also loads rules in Python files, and lists the entries of `tools` that agents of HELIX_MODELS cannot enforce.
     """
     read = read_file(file)
     _load(file, read, root)
@@ -111,7 +110,7 @@ def chosen_by(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "
 @subject_options
 @json_option
 def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
-    """Show what a policy FILE gives a turn: rules in their order, reactions, caps.
+    """Show the rules, reactions and limits that a policy FILE gives a turn.
 
     Without --model, --owner and --route all rules are shown.
     """
@@ -138,7 +137,7 @@ def _row(entry: PolicyRule) -> tuple[str, ...]:
 @click.argument("new")
 @json_option
 def diff(old: str, new: str, as_json: bool) -> None:
-    """Compare two policy files by their meaning. Exit code 1 when they differ."""
+    """Compare the meaning of two policy files. Exit code 1 if they differ."""
     before, after = read_file(old), read_file(new)
     rules = {"removed": {e.name: e for e in before.rules}, "added": {e.name: e for e in after.rules}}
     names = [*rules["removed"], *(name for name in rules["added"] if name not in rules["removed"])]

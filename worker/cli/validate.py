@@ -131,10 +131,10 @@ def validate(
     form: str,
     as_json: bool,
 ) -> None:
-    """Judge files with rules, without a turn. `-` reads from standard input.
+    """Validate files with rules, without a turn. `-` reads from standard input.
 
-    Without --validator and --policy the active validators (HELIX_VALIDATORS) judge. A file named ADR-* needs no step
-    marker, as in a turn. Rules in shadow are left out. Exit codes: 0 nothing wrong, 1 errors, 2 used wrongly.
+    Default rules: the active validators (HELIX_VALIDATORS). Files named ADR-* need no step marker, as in a turn. Shadow
+    rules are left out. Exit codes: 0 valid, 1 errors, 2 usage.
     """
     if names and policy_file:
         raise click.UsageError("--validator and --policy exclude each other")

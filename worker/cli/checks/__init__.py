@@ -25,10 +25,10 @@ from worker.logs import configure_logging
 @click.option("--settings", "with_settings", is_flag=True, help="Show every setting with its origin, secrets masked.")
 @json_option
 def doctor(with_settings: bool, as_json: bool) -> None:
-    """Look for the faults: settings, broker, workers, session folder, disk, and the agent's CLI with its hooks.
+    """Check the installation: settings, broker, workers, session folder, disk, and the Claude CLI with its hooks.
 
-    Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
-    Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
+    Sends a probe through broker and workers, writes and removes a file in the session folder, and starts the Claude CLI
+    once without a model call. Exit code 1 if something is wrong.
     """
     configure_logging(Settings(log_level="error"))  # findings say the same, and stdout is for them
     if with_settings and not as_json:

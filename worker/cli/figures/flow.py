@@ -14,7 +14,7 @@ from worker.cli.store_access import whoami, with_client
 
 @click.group()
 def flow() -> None:
-    """Versions of prompts and rules beside each other (docs/operations.md, Flow versions)."""
+    """Compare, roll back and resume versions of prompts and rules (docs/operations.md, Flow versions)."""
 
 
 @flow.command()
@@ -71,9 +71,9 @@ def _version_line(each: Mapping[str, object]) -> tuple[str, ...]:
 @click.option("--why", default="", help="Shown beside the version.")
 @json_option
 def rollback(version: str, why: str, as_json: bool) -> None:
-    """Give VERSION no more turns, on all relays within a second; nothing is restarted.
+    """Give VERSION no more turns, on all relays within a second and without a restart.
 
-    Its sessions go on with the other versions. Turns that have VERSION already keep it to their end.
+    Its sessions continue with other versions. Running turns keep VERSION until they end.
     """
 
     async def act(client: TurnsClient) -> Mapping[str, int]:
@@ -87,7 +87,7 @@ def rollback(version: str, why: str, as_json: bool) -> None:
 @click.argument("version")
 @json_option
 def resume(version: str, as_json: bool) -> None:
-    """Give VERSION its share of turns again. What failed before counts no more for its bound."""
+    """Give VERSION its share of turns again. Earlier failures no longer count for its limit."""
 
     async def act(client: TurnsClient) -> Mapping[str, int]:
         async with client.orders.place("flow.resume", by=whoami(), detail=version):

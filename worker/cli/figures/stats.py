@@ -23,9 +23,9 @@ _COLUMNS = 5
 @click.option("--every", type=click.Choice(list(BUCKETS)), help="Show how it went: a line for each.")
 @json_option
 def retry_rate(since: float, by: str | None, model: str, every: str | None, as_json: bool) -> None:
-    """Turns that had at least one validation retry, divided by finished turns.
+    """Show the share of finished turns with at least one retry after validation.
 
-    By validator or code: rejected attempts divided by validated attempts. What was lost to crashes does not count.
+    By validator or code: the share of validated attempts that were rejected. Attempts lost to crashes do not count.
     """
     try:
         rate = with_client(lambda client: client.figures.retry_rate(since, by or "", every or "", model))
@@ -83,10 +83,9 @@ _RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "esca
 @click.option("--against", callback=span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d.")
 @json_option
 def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
-    """Show how turns ended and what agents used, from counters that equal the turns' logs.
+    """Show how turns ended and what agents used.
 
-    A turn counts when it ends, an agent run when it ends, failed ones included. "failed" tokens and money are those of
-    runs whose answer was not accepted.
+    Turns and agent runs count when they end. "failed" tokens and money belong to runs whose answer was rejected.
     """
 
     async def read(client: TurnsClient) -> list[Stats]:

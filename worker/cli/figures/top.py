@@ -43,9 +43,9 @@ _ROWS = 60
 @click.option("--once", is_flag=True, help="Look once and end; so does a pipe.")
 @json_option
 def top(span: str, every: float, once: bool, as_json: bool) -> None:
-    """Show what runs and since when, which turns wait, how turns end, and which rule makes agents repeat themselves.
+    """Show running and waiting turns, latest outcomes, and the rules that cause most retries.
 
-    Ctrl-C ends it. With --json each look is one JSON text on a line.
+    Ctrl-C ends it. With --json each refresh is one line of JSON.
     """
 
     async def look(client: TurnsClient) -> None:

@@ -18,10 +18,10 @@ from worker.processes import programs
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Listen on this loopback port too.")
 @json_option
 def broker(directory: Path | None, port: int, as_json: bool) -> None:
-    """Run the embedded broker in the foreground; prints the REDIS_URL for the others, then becomes the server.
+    """Print the REDIS_URL of the embedded broker, and run the broker in the foreground.
 
-    Its data is in HELIX_ROOT/.helix/broker, or in --directory, and is found again at the next start. It listens on a
-    unix socket only this user can open; every user of this machine can connect to a --port.
+    Its data is kept in HELIX_ROOT/.helix/broker, or in --directory. It listens on a unix socket that only this user can
+    open; with --port every user of this machine can connect.
     """
     from worker.processes.broker import BrokerError, EmbeddedBroker
 

@@ -46,9 +46,9 @@ _PIECES_BEFORE_KILL = 10
 )
 @json_option
 def demo(locale: str, as_json: bool) -> None:
-    """Start everything in a temporary folder, send turns that go wrong in every way, and stop everything.
+    """Start an installation in a temporary folder, run turns that go wrong in every way, and stop everything.
 
-    Needs no key, no Docker, no Redis. Exits 0 only if every turn came out as expected.
+    Needs no key, no Docker, no Redis. Exit code 0 only if every turn ended as expected.
     """
     if not find_spec("openai"):
         raise HelixError('the demo needs the openai client: pip install ".[demo]" in the checkout')

@@ -33,10 +33,11 @@ _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 @click.option("--sessions", type=_DAYS, help="Delete session folders not written to for this many days; else never.")
 @json_option
 def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: float | None, as_json: bool) -> None:
-    """Delete what is older than it is to be kept: finished turns, events, attempts, session folders.
+    """Delete finished turns, events, attempts and session folders that are older than their retention.
 
-    Never touches a session with an unfinished or suspended turn, nor dead letters. May be killed and repeated. Run it
-    once a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
+    Never touches dead letters, or sessions with an unfinished or suspended turn. May be killed and repeated. Run it
+    once a
+    day, on one machine that sees HELIX_ROOT. Exit code 1 if a folder could not be removed.
     """
     settings = require_store(load())
     whole = settings.retention_seconds

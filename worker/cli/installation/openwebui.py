@@ -57,7 +57,7 @@ _DESCRIPTION = {"de": "Antworten werden geprüft, bevor sie gelten.", "en": "Ans
 @click.option("--key", help="The API key Open WebUI uses; else the first of HELIX_API_KEYS.")
 @click.pass_context
 def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | None) -> None:
-    """Open WebUI in front of this installation.
+    """Generate and check the settings of an Open WebUI in front of this installation.
 
     `--print env` writes its environment for a shell, `--print docker` for `docker run --env-file`, `--print compose` a
     file for Docker Compose to go beside compose/compose.yaml, `--print models` one for Workspace > Models > Import.
@@ -88,9 +88,9 @@ def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | 
 def check(
     given: tuple[str | None, str | None], model: str | None, no_turn: bool, timeout: float, as_json: bool
 ) -> None:
-    """Send the relay what Open WebUI sends, and say what is misconfigured, here or there. Runs the agent once.
+    """Send the relay requests like Open WebUI's, and report misconfigurations on both sides. Runs the agent once.
 
-    Exit codes: 0 nothing wrong, 1 something is.
+    Exit code 1 if something is wrong.
     """
     settings, (url, key) = load(), given
     relay = RelayAddress(with_version(url) if url else address(settings), key or first_key(settings), timeout)

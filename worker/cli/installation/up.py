@@ -86,11 +86,10 @@ class Installation:
 @click.option("--no-flower", is_flag=True, help="Start no Flower.")
 @json_option
 def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> None:
-    """Start broker, worker, relay and Flower, print their addresses, and stay until Ctrl-C.
+    """Start broker, worker, relay and Flower, print their addresses, and run until Ctrl-C.
 
-    The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. A process that dies is
-    started again. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this
-    broker by themselves.
+    The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. Processes that die are
+    restarted. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this broker.
     """
     settings = load()
     state = programs.state_dir(settings)

@@ -31,10 +31,11 @@ def capacity(settings: Settings, processes: int | None = None) -> str:
 @click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else one per CPU that it may use.")
 @click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
 def worker(processes: int | None, foreground: bool) -> None:
-    """Run a worker: processes that run agents and judge answers, one for each CPU by default.
+    """Run a worker: processes that run agents and validate answers, by default one per CPU.
 
-    Several may run on one host or on many; they share the broker, and HELIX_ROOT must be the same folder for all.
-    A process that dies is started again. SIGTERM or Ctrl-C ends all; a second Ctrl-C does so at once.
+    Any number of workers may run, on one or many hosts, with the same broker and the same HELIX_ROOT. Processes that
+    die
+    are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
     """
     lean.leave_out_unused()
     settings = require_store(load())

@@ -20,9 +20,9 @@ from worker.cli.store_access import whoami, with_client
 @json_option
 @click.pass_context
 def workers(context: click.Context, as_json: bool) -> None:
-    """Show every worker process of the last day: where it is, what it does and since when, when it was last heard of.
+    """Show every worker process of the last day: its host, its work, and its last report.
 
-    A worker that is gone, and that no other replaced, comes first; the exit code is then 1.
+    Missing workers that were not replaced come first; the exit code is then 1.
     """
     if context.invoked_subcommand:
         return

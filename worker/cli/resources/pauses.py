@@ -52,10 +52,10 @@ def _name(what: str, name: str) -> str:
 @click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
 @json_option
 def pause(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
-    """Keep turns from starting: of the intake, or of the model, queue, key or owner NAME.
+    """Keep turns from starting: all of them (intake), or those of a model, queue, key or owner NAME.
 
-    Agents at work finish; other turns wait, and their deadlines with them. They go on by themselves at the end, or at
-    `turns resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored ones run.
+    Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends or
+    `turns resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored turns run.
     """
     if seconds and until:
         raise click.UsageError("--for or --until, not both")
@@ -88,7 +88,7 @@ async def _at_work(client: TurnsClient, begun: Pause) -> bool:
 @click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
 @json_option
 def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None:
-    """End a pause, or a service's limit; of a model also its open breaker. Exit code 1: there was none."""
+    """End a pause or a service's limit; for a model, also close its breaker. Exit code 1 if there was none."""
     if everything == bool(what):
         raise click.UsageError("name what to resume, or --all")
     ended: list[str]

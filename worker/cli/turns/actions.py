@@ -73,9 +73,9 @@ def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
 
 @_filters("cancel")
 def cancel(turn_id: str | None, **options: Any) -> None:
-    """Stop the turn TURN_ID, whatever it is doing; or every unfinished turn that the filters name.
+    """Cancel the turn TURN_ID, or every unfinished turn that matches the filters.
 
-    A finished turn stays as it is (exit code 1). Several filters must all match; a repeated one matches any.
+    A finished turn stays as it is (exit code 1). Several filters must all match; a repeated filter matches any.
     """
     _carry_out("cancel", turn_id, **options)
 
@@ -90,10 +90,10 @@ def cancel(turn_id: str | None, **options: Any) -> None:
 )
 @click.option("--message", default="", metavar="TEXT", help="Send this message instead; - reads standard input.")
 def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> None:
-    """Hand the finished turn TURN_ID in again, as a new turn; or every finished turn that the filters name.
+    """Submit the finished turn TURN_ID again as a new turn, or every finished turn that matches the filters.
 
-    Twice makes one new turn. A dead letter leaves the list. `turns replay --outcome dead --since 1d --dry-run` counts.
-    With --as-model or --message the new turn is another one than the plain replay; its `replay_of` is the same.
+    A repeated replay creates no second turn. A dead letter leaves the list. --as-model or --message make it a different
+    turn. To count only: `turns replay --outcome dead --since 1d --dry-run`.
     """
     if message and not turn_id:
         raise click.UsageError("--message goes with a single TURN_ID")
@@ -105,9 +105,9 @@ def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> 
 
 @_filters("drop")
 def drop(turn_id: str | None, **options: Any) -> None:
-    """Take the dead letter TURN_ID off the list; or every one that the filters name.
+    """Remove the dead letter TURN_ID from the list, or every dead letter that matches the filters.
 
-    Its history stays readable for as long as any finished turn's.
+    Its history stays readable until its retention ends.
     """
     _carry_out("drop", turn_id, **options)
 
@@ -194,7 +194,7 @@ def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str,
 def audit(since: float, turn_id: str, as_json: bool) -> None:
     """Show who cancelled, replayed, dropped or decided what, and when; newest last.
 
-    A line is written before its action; one that was refused says so. For its result: `turns show TURN_ID`.
+    Entries are written before the action; refused actions say so. For the result: `turns show TURN_ID`.
     """
     lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
     named = with_names(load().keys_path)

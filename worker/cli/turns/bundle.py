@@ -62,10 +62,10 @@ def export(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Write a turn as JSON: its record, attempts and events, prompts and answers included.
+    """Write a turn as JSON, with record, attempts, events, prompts and answers.
 
-    With --json on one line. With --rejected: each rejected answer of finished turns as one JSON object a line, with its
-    issues, what repaired it, and the final answer; what retention has removed is named on standard error.
+    With --rejected: one JSON line for each rejected answer of finished turns, with its issues, its repair and the final
+    answer; stderr names what retention has removed.
     """
     if rejected == bool(turn_id):
         raise click.UsageError("name a turn, or give --rejected" if not rejected else "--rejected names no turn")
@@ -90,9 +90,9 @@ def export(
 @click.option("--with-prompts", is_flag=True, help="Include what the user and the agent wrote.")
 @json_option
 def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool) -> None:
-    """Pack what a bug report needs: record, attempts, events, settings, versions, findings, log lines.
+    """Pack a bug report: record, attempts, events, settings, versions, findings, log lines.
 
-    Secrets are masked. What the user and the agent wrote stays out, but for its length, unless --with-prompts is given.
+    Secrets are masked. Without --with-prompts, texts of the user and the agent are replaced by their length.
     """
     settings = load()
     found = with_client(lambda client: history.export(client, turn_id))

@@ -21,9 +21,9 @@ from worker.cli.turns.timeline import Timeline
 
 @click.group()
 def dead() -> None:
-    """Dead letters: turns that took down their workers again and again, the last time alone.
+    """List, show, replay and drop dead letters: turns that crashed their workers again and again.
 
-    They stay until they are dropped. `show` tells their whole history; `replay` submits them again, as a new turn.
+    They are kept until they are dropped. `show` prints their history; `replay` submits them again as new turns.
     """
 
 
@@ -63,7 +63,7 @@ def list_dead(as_json: bool) -> None:
 @turn_argument()
 @json_option
 def show_dead(turn_id: str, as_json: bool) -> None:
-    """Show the whole history of a dead letter, event by event."""
+    """Show all events of a dead letter."""
 
     async def events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
         found = [event async for event in client.reader.follow(turn_id) if event is not None]
@@ -88,7 +88,7 @@ def _words_of(death: Death) -> str:
 @turn_argument()
 @json_option
 def replay_dead(turn_id: str, as_json: bool) -> None:
-    """Submit a dead letter again as a new turn, and take it off the list. Twice makes one new turn."""
+    """Submit a dead letter again as a new turn, at most once, and remove it from the list."""
     turn = with_client(lambda client: client.reader.get(turn_id))
     if turn.outcome is not Outcome.DEAD:
         raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")

@@ -67,10 +67,10 @@ class JoinedFeedback:
 @click.argument("file")
 @json_option
 def import_feedback(file: str, as_json: bool) -> None:
-    """Join the thumbs of Open WebUI's exported feedback FILE (JSON; `-` for standard input) to turns.
+    """Assign the thumbs in Open WebUI's exported feedback FILE (JSON; `-` for standard input) to turns.
 
-    `turns export --rejected` shows them with their turns. Repeating an import changes nothing; a later thumb of the
-    same message wins. Thumbs whose turn retention has removed are named.
+    `turns export --rejected` shows them. A repeated import changes nothing; of several thumbs for a message the last
+    counts. Thumbs of turns that retention has removed are listed.
     """
     settings = load()
     thumbs, without = read_export(read_text(file), file)

@@ -22,16 +22,16 @@ from worker.cli.turns.timeline import Timeline, issue_lines
 
 @click.group()
 def inbox() -> None:
-    """Turns that were handed to a person: every attempt failed its checks.
+    """List and decide turns that await a person's decision after all their attempts were rejected.
 
-    Nothing happens to them until somebody decides, or their time-out does. `show` shows what there is to decide.
+    They wait until somebody decides or their time-out passes. `show` prints what to decide.
     """
 
 
 @inbox.command("list")
 @json_option
 def list_inbox(as_json: bool) -> None:
-    """List the turns that wait, the longest waiting first."""
+    """List the turns that await a decision, longest waiting first."""
     turns = with_client(lambda client: client.inbox.suspended())
     rows = (
         (turn.turn_id, moment(turn.suspended_at), moment(turn.decide_by), asked.silence, one_line(_what(turn), 60))
@@ -53,7 +53,7 @@ def _what(turn: Turn) -> str:
 @turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
-    """Show what there is to decide on: the result an approval accepts, and what was found in it."""
+    """Show the result that an approval would accept, and its issues."""
 
     async def both(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
         return await client.reader.get(turn_id), await client.reader.attempts(turn_id)
@@ -93,7 +93,7 @@ def show(turn_id: str, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def approve(turn_id: str, note: str, as_json: bool) -> None:
-    """Accept the result as `show` shows it. The turn ends as passed_by_human."""
+    """Accept the result that `show` prints. The turn ends as passed_by_human."""
     _decide(turn_id, DecisionKind.APPROVE, as_json, note=note)
 
 
@@ -108,7 +108,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
-    """Accept your own result: the text of a file, or the files as you left them where the result is files.
+    """Accept your own result: the text of a file, or the files that you edited.
 
     `turns inbox show` says where such files are. The turn ends as passed_by_human.
     """
@@ -128,7 +128,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
 @click.option("--note", required=True, help="What the agent reads.")
 @json_option
 def retry(turn_id: str, note: str, as_json: bool) -> None:
-    """Have the agent try again, with your note. If it fails again, the turn comes back here."""
+    """Let the agent try again with your note. If it fails again, the turn comes back here."""
     _decide(turn_id, DecisionKind.RETRY, as_json, note=note)
 
 
@@ -137,7 +137,7 @@ def retry(turn_id: str, note: str, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; the turn's user reads it.")
 @json_option
 def reject(turn_id: str, note: str, as_json: bool) -> None:
-    """Accept nothing. The turn ends as failed."""
+    """Reject the result. The turn ends as failed."""
     _decide(turn_id, DecisionKind.REJECT, as_json, note=note)
 
 

@@ -139,9 +139,9 @@ def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> C
 @click.option("--cursor", "after", default="", callback=_place, help="Go on behind this place: `next` of --json.")
 @json_option
 def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) -> None:
-    """List turns: unfinished ones first, then finished ones, each newest first.
+    """List turns: unfinished turns first, then finished turns, newest first.
 
-    Several filters must all match. `turns list --outcome failed --since 8h` answers what failed last night.
+    Several filters must all match. `turns list --outcome failed --since 8h` shows what failed last night.
     """
     search = search_of(**filters)
 

@@ -25,7 +25,7 @@ from worker.verification.phases import load_phases, phases_file
 
 @click.group()
 def phase() -> None:
-    """Phases of a phases.yaml: work whose output is really checked (docs/WORKFLOW-SYSTEM.md)."""
+    """Run and list the phases of a phases.yaml, whose output is verified (docs/WORKFLOW-SYSTEM.md)."""
 
 
 @phase.command(short_help="Run the phases of a phases.yaml.")
@@ -39,10 +39,11 @@ def phase() -> None:
 def run(
     path: Path, only: str | None, model: str, locale: str | None, deadline: float | None, watching: bool, as_json: bool
 ) -> None:
-    """Run the phases of PATH, a phases.yaml or the folder that holds it, and write the ids of their turns.
+    """Submit the phases of PATH, a phases.yaml or its folder, and print the ids of their turns.
 
-    All are stored at once, so nothing is lost when this command ends: they run in order, and a phase that fails stops
-    those after it. With --watch the exit code is 0 only if all passed.
+    All are stored at once, so this command may end early. They run in order, and a failed phase stops the later ones.
+    With
+    --watch the exit code is 0 only if all passed.
     """
     directory = directory_of(path)
     phases = [each for each in load_phases(path) if only in {None, each.id}]
@@ -95,7 +96,7 @@ def _accepted(phases: list[Phase], turn_ids: list[str], *, as_json: bool, to_std
 @click.argument("path", type=click.Path(path_type=Path))
 @json_option
 def list_phases(path: Path, as_json: bool) -> None:
-    """List the phases of PATH, and what became of the last turn of each."""
+    """List the phases of PATH, with the last turn of each."""
     phases = load_phases(path)
     folder = phases_file(path).resolve().parent / "phases"
     noted = {each.id: _noted(folder / each.id / "status.json") for each in phases}

@@ -12,16 +12,16 @@ from worker.cli.store_access import whoami, with_client
 
 @click.group()
 def sessions() -> None:
-    """What workers keep for a session; `turns workers` shows it."""
+    """Close warm agents of sessions, which `turns workers` lists."""
 
 
 @sessions.command()
 @click.argument("session_id")
 @json_option
 def close(session_id: str, as_json: bool) -> None:
-    """End the idle agent that a worker keeps for the session's next message, which then starts a new one.
+    """Stop the idle warm agent of a session; its next message starts a new one.
 
-    Exit code 1: none is kept, or it is at work.
+    Exit code 1 if there is none, or it is running a turn.
     """
 
     async def closed(client: TurnsClient) -> str:

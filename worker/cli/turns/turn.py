@@ -50,7 +50,7 @@ _TICK_SECONDS = 1.0
 @click.option("--watch", "watching", is_flag=True, help="Write each event until the end, then the answer.")
 @json_option
 def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_key: str, **options: Any) -> None:
-    """Submit MESSAGE (- reads it from standard input) and write the turn's id.
+    """Submit MESSAGE (- for standard input) and print the turn's id.
 
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """
@@ -122,9 +122,9 @@ async def follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: 
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @json_option
 def watch(turn_id: str, after: int, as_json: bool) -> None:
-    """Write every event of a turn until its end, one a line. Ctrl-C stops watching; the turn goes on.
+    """Print every event of a turn until it ends. Ctrl-C stops watching; the turn continues.
 
-    With --json each line is an event as docs/events.md shows it; `--after SEQ` resumes behind the last one seen.
+    With --json each line is an event as in docs/events.md; `--after SEQ` continues after the last event seen.
     """
     with_client(lambda client: follow(client, turn_id, after=after, as_json=as_json))
 
@@ -182,7 +182,7 @@ def show(turn_id: str, as_json: bool) -> None:
 @click.option("--full", is_flag=True, help="With the whole prompt, answer and feedback of each.")
 @json_option
 def attempts(turn_id: str, full: bool, as_json: bool) -> None:
-    """Show each attempt of a turn: what the agent was asked, how it ended, and what the validators said."""
+    """Show each attempt of a turn: the prompt, how the agent's run ended, and the issues."""
     found = with_client(lambda client: client.reader.attempts(turn_id))
     if as_json:
         write_json([attempt.to_dict() for attempt in found])

@@ -33,8 +33,8 @@ _CALLED = {
 def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None:
     """Compare the finished turns of two flow versions, OLD and NEW.
 
-    "real" says that versions without any difference would differ so much in one of twenty comparisons at most, all
-    figures together. Phases and cancelled turns are left out; what retention has removed is not there.
+    "real" means that equal versions would show such differences in at most one of twenty comparisons. Phases, cancelled
+    turns and turns removed by retention are left out.
     """
     if old == new:
         raise click.UsageError("name two different versions, such as v2 v3")

@@ -38,12 +38,13 @@ from worker.turns.folders import AnswerFiles, delivery_folder, kept
 @click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
 @json_option
 def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
-    """Judge the recorded answers of finished turns by a policy file, and decide as workers do. No agent runs.
+    """Validate the recorded answers of finished turns with a policy file, and decide as workers do. No agent runs.
 
-    No turn changes. The relay's page /policies keeps the result, with the texts.
+    No turn changes. The relay's page /policies keeps the result with the texts.
 
-    Files that an agent wrote are judged where they still lie on this machine; rules that look at the project see it as
-    it is today. A turn of another policy gets no rule for routes, because the record does not name its route.
+    Agents' files are validated if they are still on this machine; rules that read the project see its present state.
+    Rules
+    for routes do not apply to turns of another policy, whose record does not name the route.
     """
     policy, replay_id = read_file(file), secrets.token_hex(6)
     settings = load()

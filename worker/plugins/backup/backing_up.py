@@ -30,8 +30,8 @@ from worker.processes.programs import state_dir
 def backup(target: Path, as_json: bool) -> None:
     """Save a running installation into the new file TO: store, sessions, phases, API keys, settings.
 
-    Everything that was acknowledged before is in it. Only its owner can read the file; it has the prompts and
-    answers of all turns. The store's user needs the right +psync.
+    It contains all turns that were acknowledged before, with prompts and answers; only its owner can read the file. The
+    store's user needs the right +psync.
     """
     settings = require_store(load())
     if not target.parent.is_dir():
@@ -74,10 +74,10 @@ async def _wanted(client: TurnsClient) -> saving.BackupParts:
 @click.argument("source", metavar="FROM", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @json_option
 def restore(source: Path, as_json: bool) -> None:
-    """Bring the backup FROM into an empty installation: an empty HELIX_ROOT and a store without turns.
+    """Restore the backup FROM into an empty installation: an empty HELIX_ROOT and a store without turns.
 
-    The archive is checked first. Without REDIS_URL the embedded broker of HELIX_ROOT gets the turns. If it is killed,
-    nothing starts until the same restore has run again. Settings that are here already stay.
+    The archive is checked first. Without REDIS_URL the turns go to the embedded broker of HELIX_ROOT. After a crash
+    nothing starts until the same restore has completed. Existing settings stay.
     """
     settings = load()
     manifest, restored = restoring.restore(settings, source.absolute(), lambda: only_one(state_dir(settings)))

@@ -66,7 +66,7 @@ def serve(tools: TurnTools, version: str) -> None:
 def mcp(url: str, key: str, model: str, wait: float, patience: float) -> None:
     """Serve turns as tools to an agent that speaks MCP, over standard input and output.
 
-    The turn goes on whatever becomes of this process. A call that is repeated under its name is the same turn.
+    Turns continue if this process ends. A repeated call with the same name is the same turn.
     """
     from importlib.metadata import version
     from importlib.util import find_spec

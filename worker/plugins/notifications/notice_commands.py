@@ -21,9 +21,9 @@ from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targe
 
 @click.group()
 def notices() -> None:
-    """Calls for help, sent to HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND.
+    """List, resend, drop and test notifications to HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND.
 
-    A notice is tried for a day, with growing waits; then it is given up, into the list of `turns notices dead`.
+    A notification is retried for a day with growing pauses, then it moves to the list of `turns notices dead`.
     """
 
 
@@ -62,7 +62,7 @@ _acting("drop", "dropped", "dropped", "Take notices off the list of those that w
 @notices.command()
 @json_option
 def test(as_json: bool) -> None:
-    """Send one notice to every target, from here and now. Exit code 1 when one does not take it."""
+    """Send a test notification to every target from here. Exit code 1 if a target refuses it."""
     settings = load()
     if not targets(settings):
         raise click.UsageError("nobody is called: set HELIX_WEBHOOK_URLS or HELIX_NOTICE_COMMAND")
@@ -83,5 +83,5 @@ def test(as_json: bool) -> None:
 
 @notices.command(short_help="Make a key for HELIX_WEBHOOK_SECRET.")
 def secret() -> None:
-    """Make a key for HELIX_WEBHOOK_SECRET, and for the receiver (OPENAI_WEBHOOK_SECRET of OpenAI's SDK)."""
+    """Generate a secret for HELIX_WEBHOOK_SECRET and the receiver (OPENAI_WEBHOOK_SECRET of OpenAI's SDK)."""
     click.echo("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())

@@ -41,10 +41,10 @@ class TracingOff(HelixError):
 @click.option("--since", metavar="SPAN", help="Begin with turns that ended so long ago (1h, 7d): the same spans again.")
 @json_option
 def traces(once: bool, since: str | None, as_json: bool) -> None:
-    """Send each finished turn as an OpenTelemetry trace, to OTEL_EXPORTER_OTLP_ENDPOINT, until Ctrl-C.
+    """Send each finished turn as an OpenTelemetry trace to OTEL_EXPORTER_OTLP_ENDPOINT, until Ctrl-C.
 
-    It goes on where it left off; a receiver that is away is waited for. One process per installation is enough:
-    `turns up` starts it where a receiver is configured. Touches the file HELIX_AGENT_READY_FILE while all is well.
+    Continues where it stopped, and waits while the receiver is away. One process per installation is enough: `turns up`
+    starts it if a receiver is configured. Touches HELIX_AGENT_READY_FILE while all is well.
     """
     settings = require_store(load())
     seconds = None if since is None else _span(since)
