@@ -1,7 +1,7 @@
-"""The engine: turns are claimed, run, judged and finished here, and nothing else decides what becomes of a turn.
+"""The engine: claims turns, runs agents, validates answers and finishes turns.
 
-The main path: ``tasks`` (what Celery calls) -> ``service`` (one method per link of the chain) -> ``agent_run``,
-``judges`` (the work itself) -> ``after_run``, ``after_judging`` (pure: the move that follows from what happened) ->
-``publisher`` (what was accepted) -> ``ledger`` (the Lua commands). Beside it: ``work`` is the port of kinds of work,
-``lease`` keeps what is held, ``writer`` streams events, ``reaper`` handles turns without a holder.
+The main path: ``service`` (one method per task of a chain) -> ``agent_run`` and ``judges`` (run and validate) ->
+``after_run`` and ``after_judging`` (pure transitions) -> ``publisher`` (accepted answers) -> ``ledger`` (Lua commands).
+Beside the path, ``work`` is the port for kinds of work, ``leases`` holds turns and finds lost ones, and
+``event_writer`` streams events.
 """

@@ -1,4 +1,4 @@
-"""One run of an agent for a turn's attempt: its own folder, its events, its limits."""
+"""One agent run for an attempt of a turn, with its own folder, events and limits."""
 
 from __future__ import annotations
 
@@ -54,13 +54,12 @@ class AgentRun:
     """One delivery of one attempt.
 
     Attributes:
-        prompt: what the agent is asked: the user's message, the feedback on the attempt before, or its work's own.
-        unsent: the last events of the run: to be logged with what follows from it.
-        answer_used: the run's nonce, once it used up the answer that it went on from; empty while it did not.
+        prompt: the agent's prompt: the user's message, feedback on the last attempt, or a text of the kind of work.
+        unsent: the run's last events, to be stored together with the next transition.
+        answer_used: the run's nonce once the run has used up a person's answer; empty before.
 
-    ``history`` holds the attempts before; ``broken`` is the text that an earlier delivery of this one left to go on
-    from, where it broke off with a passing error; ``before_answer`` what an earlier one said before it
-    was interrupted.
+    ``history`` holds the earlier attempts, ``broken`` the text of an interrupted delivery to continue, and
+    ``before_answer`` the agent's text before a question.
     """
 
     def __init__(
@@ -85,10 +84,11 @@ class AgentRun:
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
 
     async def run(self) -> RunResult:
-        """Run the agent until it ends. What keeps it from being started is an error of the result, not an exception.
+        """Run the agent until it ends. A failed start is reported as an error in the result.
 
         Raises:
-            Fenced: another worker has the turn. NotAdmitted: an admission refused it; no agent was started.
+            Fenced: another worker has the turn.
+            NotAdmitted: an admission refused the run; no agent was started.
         """
         try:
             runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
@@ -131,7 +131,7 @@ class AgentRun:
             self.unsent = await writer.close()
 
     async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
-        """The result of an earlier delivery whose agent finished and whose worker died with it: nobody pays twice."""
+        """Return the finished result of a delivery whose worker died, so that nobody pays for the run twice."""
         result = await self._parts.threads.files(self._finished_before, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
@@ -142,7 +142,7 @@ class AgentRun:
         asked = self._turn.interruption
         if asked and not kind_of(asked).adopts(self._turn, asked):
             return None
-        asked_in = asked.delivery if asked else 0  # what it left is in the interruption already
+        asked_in = asked.delivery if asked else 0  # the interruption already holds everything from before
         for number in range(order.delivery - 1, asked_in, -1):
             folder = folders.delivery_beside(order.directory, self._turn, order.attempt, number)
             if result := runner.adopt(replace(order, delivery=number, directory=folder, recorded=False)):
@@ -152,7 +152,7 @@ class AgentRun:
         return None
 
     async def _took_over(self, order: Order, asked_in: int) -> RunResult | None:
-        """Give a run that goes on from a question the files that were there; the result that says why not."""
+        """Move the files from before a question into the resumed run's folder; return an error result on failure."""
         take = self._parts.threads.files
         try:
             await take(folders.take_over, self._parts.settings, self._turn, order.attempt, asked_in)
@@ -161,12 +161,12 @@ class AgentRun:
         return None
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """The agent's run. A runner that raises or returns something else is an error of the result: no worker died.
+        """Run the agent, and turn a runner's exception or invalid return value into an error result.
 
-        The agent that such a runner may have left is ended before anything else is done with the turn.
+        Afterwards any agent that a failed runner left behind is ended.
         """
         try:
-            result: object = await (  # whatever a plug-in returns
+            result: object = await (  # a plug-in may return anything
                 runner.run_async(order, emit, self._lease)
                 if in_loop(runner)
                 else self._run_in_thread(cast("Runner", runner), order, emit)
@@ -174,7 +174,7 @@ class AgentRun:
         except Exception as error:
             await self._parts.threads.runs(shared().end, order.mark)
             if self._lease.reason or isinstance(error, MemoryError | FailpointError):
-                raise  # this worker stops, fails, or lost the turn: another delivery follows
+                raise  # the worker is stopping, failing or has lost the turn, so another delivery follows
             log.exception("runner.raised", runner=runner.name)
             said = (
                 f"runner {runner.name!r} raised {type(error).__name__}; the worker's log has its text (runner.raised)"
@@ -195,7 +195,7 @@ class AgentRun:
         return await self._parts.threads.runs(runner.run, order, emit_from_thread, self._lease)
 
     def _blocks(self) -> bool:
-        """True if making ready has to wait: for files, for the rest of an earlier delivery, or for the store."""
+        """Return True if preparing the run may block on files, on an earlier delivery, or on the store."""
         turn, lease = self._turn, self._lease
         if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.continued):
             return True
@@ -204,7 +204,7 @@ class AgentRun:
         return not lease.continued and has_answer(folders.folder_of(self._parts.settings, turn))
 
     def _equipped(self, order: Order) -> Order:
-        """The order with what each kind of interruption adds. Raises ``SettingsError``, ``OSError``."""
+        """Add to the order what each kind of interruption needs. Raises ``SettingsError`` or ``OSError``."""
         claim, nonce = self._lease.claim, secrets.token_hex(12)
 
         def use_up() -> bool:
@@ -228,7 +228,7 @@ class AgentRun:
         return order
 
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """The runner and its order, before the turn is confirmed to be ours. Raises as ``_prepared``."""
+        """Build the runner and the order before the lease is confirmed. Raises the errors of ``_prepared``."""
         reach("run.claimed")
         attempt = self._lease.claim.link.attempt
         if (
@@ -245,11 +245,11 @@ class AgentRun:
         return prepared
 
     def _confirm(self) -> None:
-        if self._lease.lapsed:  # else the loop need not be asked
+        if self._lease.lapsed:  # without a lapse the event loop need not be asked
             self._parts.threads.asked(self._lease.confirm(self._parts.ledger))
 
     def _begin(self, settings: Settings, runner: AnyRunner) -> None:
-        """Make the folder ready. Raises as ``_prepared``."""
+        """Prepare the folder. Raises the errors of ``_prepared``."""
         turn = self._turn
         needed = not find_work(turn.request).in_session or needs_folder(runner)
         folders.begin(
@@ -263,16 +263,18 @@ class AgentRun:
             token=self._lease.claim.token,
             tools=reads_files(runner),
         )
-        # Nobody is left to end what an agent started when its worker and its guard were killed together.
+        # If worker and guard were killed together, processes of the earlier delivery may still run.
         if turn.delivery > 1 and not self._lease.continued and (left := sweep_before(turn.turn_id, turn.delivery)):
             log.error("attempt.left_processes", pids=left)
 
     def _prepared(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """The runner and what it is asked, with a fresh directory for this delivery where the runner works in one.
+        """Build the runner and the order, with a fresh directory for this delivery if the runner works in files.
 
         Raises:
-            Fenced: another worker has the turn. DeliveryTaken: this delivery was started before. OSError: the session's
-                folder cannot be written. SettingsError: the model's runner cannot be built.
+            Fenced: another worker has the turn.
+            DeliveryTaken: this delivery was started before.
+            OSError: the session's folder cannot be written.
+            SettingsError: the model's runner cannot be built.
         """
         turn = self._turn
         name = turn.stage_model or turn.request.model
@@ -310,7 +312,7 @@ class AgentRun:
         return runner, order
 
     def _template(self, settings: Settings) -> str:
-        """The text of the turn's session template, as it was at the submit; after an escalation, that model's."""
+        """Return the session template stored at submission, or the current template of an escalation model."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
             text = self._parts.policies.template(turn)

@@ -1,4 +1,4 @@
-"""A run that goes on from a break: its agent's text is shown, and counts, behind the text so far."""
+"""Continuations: runs whose text is appended to the text before an interruption."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from api_client.contract.completion import Completion, Verdict, Why
 from worker.enforcement.going_on import go_on
 from worker.runners.base import AgentEvent, Emit, RunResult
 
-#: Between what an agent says before a tool call and after it.
+#: Separates the agent's text before and after a tool call.
 PARAGRAPH = "\n\n"
-#: This many characters of what the agent says show where it begins.
+#: Characters needed to tell whether the agent continues or starts again.
 _ENOUGH = 600
 _NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
 
 
 class Continuation:
-    """Sits between a runner and the log. It tells the text so far first: this attempt's text is whole."""
+    """Filters the events of a continued run, so that the log contains the whole text of the attempt."""
 
     def __init__(self, so_far: str, emit: Emit) -> None:
         self._so_far = so_far
         self._emit = emit
-        self._held: list[str] = []  # what the agent says, until it shows where that begins
+        self._held: list[str] = []  # output kept back until its position is known
         self._length = 0
-        self._seen = False  # enough was held to see it; ``_flows``: then what comes is passed on as it comes
+        self._seen = False  # ``_seen``: enough output was held to decide; ``_flows``: output passes through
         self._flows = False
         self._sent: list[str] = []
         self._send(so_far)
 
     def emit(self, event: AgentEvent) -> None:
-        """Take what the agent does."""
+        """Handle one event of the agent."""
         if event.kind == "reset":
             self._held.clear()
             self._length, self._seen, self._flows = 0, False, False
@@ -46,14 +46,14 @@ class Continuation:
                 self._begin()
 
     def _begin(self) -> None:
-        """Pass on the held text when it continues; a new beginning is passed on once it is whole, if it counts then."""
+        """Pass on the held text if it continues the earlier text; a new beginning waits for the end of the run."""
         continued = go_on(self._so_far, "".join(self._held), complete=False)
         if continued.fits:
             self._flows = True
             self._become(continued.text)
 
     def ended(self, result: RunResult) -> RunResult:
-        """The result with the whole text. A complete run whose text does not fit behind the break is incomplete."""
+        """Return the result with the whole text; a complete run that does not fit the break becomes incomplete."""
         completion = result.completion
         continued = go_on(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
         self._become(continued.text)
@@ -68,7 +68,7 @@ class Continuation:
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
     def _become(self, text: str, reason: str = "") -> None:
-        """Pass on the missing part of a text; where another text was passed on, start again with all of it."""
+        """Send the missing end of a text, or reset the log and send the whole text."""
         so_far = "".join(self._sent)
         if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))
@@ -83,7 +83,7 @@ class Continuation:
 
 
 class Addition:
-    """As ``Continuation``, for a run that goes on from a question: what it says is more text, behind that before."""
+    """Filters the events of a run resumed after a question, whose output follows the earlier text."""
 
     def __init__(self, before: str, emit: Emit) -> None:
         self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
@@ -95,11 +95,11 @@ class Addition:
             self._emit(AgentEvent(kind="output", text=self._before))
 
     def emit(self, event: AgentEvent) -> None:
-        """Take what the agent does."""
+        """Handle one event of the agent."""
         self._emit(event)
         if event.kind == "reset":
             self._begin()
 
     def ended(self, result: RunResult) -> RunResult:
-        """The result with the whole text."""
+        """Return the result with the whole text."""
         return replace(result, text=self._before + result.text)

@@ -1,8 +1,8 @@
-"""Writing an agent's events into its turn's log while it runs.
+"""Streams an agent's events to its turn's log during the run.
 
-A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined. So a slow store costs
-granularity, never text, and a fast agent cannot flood it. What still waits when the agent has ended is left to the
-commit that reports the end of the run: one command less.
+An event is appended at once if no append is in flight; further events are joined meanwhile. A slow store therefore
+costs granularity but no text, and a fast agent cannot flood the store. The last events are left to the commit of the
+run.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from worker.runners.base import AgentEvent
 
 log = structlog.get_logger()
 
-#: At most this many characters of output are left to the commit, which has the whole answer to store.
+#: Most characters of output left to the commit, which already stores the whole answer.
 _LEFT = 16_384
-#: At most this many are appended at once: a longer text would hold the store up for everybody.
+#: Most characters of output in one append; longer commands would block the store for everybody.
 _MOST = 65_536
 
 
 def _size(events: list[Body]) -> int:
-    """Characters of output in these events."""
     return sum(len(body.text) for body in events if isinstance(body, AttemptOutput))
 
 
 class Log(Protocol):
-    """The place of new events: ``record.ledger.Ledger``, or a test's."""
+    """The destination of new events, implemented by ``record.ledger.Ledger``."""
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
-        """Add events to the turn's log. Raises ``LeaseLost``, ``RedisError``."""
+        """Append events to the turn's log. Raises ``LeaseLost`` or ``RedisError``."""
         ...
 
 
 class EventWriter:
-    """Appends one run's events, in order, as the loop that made it turns."""
+    """Appends the events of one run in order, in the event loop that created the writer."""
 
     def __init__(self, log_of_turn: Log, claim: Claim) -> None:
         self._log = log_of_turn
@@ -54,7 +53,7 @@ class EventWriter:
         self._fault: Exception | None = None
 
     def emit(self, event: AgentEvent) -> None:
-        """Take an event, in the loop; never waits for the store."""
+        """Queue an event without waiting for the store. Call this method in the event loop."""
         if self._fenced:
             return
         attempt, text = self._claim.link.attempt, event.text
@@ -76,18 +75,19 @@ class EventWriter:
             self._beginning = self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin to append, unless that began already or nothing is left."""
+        """Start appending unless an append is running or nothing waits."""
         self._beginning = None
         if self._waiting and self._writing is None:
             self._writing = self._loop.create_task(self._write())
 
     async def close(self) -> list[Body]:
-        """Wait until what was sent is in the log; the events that were not are the caller's, to send before any other.
+        """Finish the running append and return the events that are not in the log yet.
 
-        Raises what made a part of it impossible, but a lost turn or store.
+        The caller must store the returned events before any other event. Unexpected errors of an append are raised
+        here; a lost lease or store is not.
         """
         if self._beginning:
-            self._beginning.cancel()  # what the run said last is left to the commit
+            self._beginning.cancel()  # the last output is left to the commit
         self._closing = _size(self._waiting) <= _LEFT
         if not self._closing:
             self._begin()
@@ -108,10 +108,10 @@ class EventWriter:
                 await self._log.append(self._claim, batch)
                 await arrive("output.received")
         except (LeaseLost, RedisError) as error:
-            # The turn is another's, or the store is gone for good: the commit will find the same and say so.
+            # The commit will meet the same error and report it.
             log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
             self._give_up()
-        except Exception as fault:  # for who waits for the log: a run with half a log must not count
+        except Exception as fault:  # kept for close(): a run with an incomplete log must not count
             self._fault = fault
             self._give_up()
         finally:

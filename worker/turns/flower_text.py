@@ -1,6 +1,6 @@
-"""The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
+"""Texts shown to operators in Flower for running and finished tasks. Pure.
 
-They say which attempt it is and what became of it.
+The texts contain ids, numbers and codes, but never content of a turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from api_client.turns.record.moves import Move
 
 
 def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
-    """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
+    """Describe a starting attempt and its reason, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
     before = [record for record in history if record.number == link.attempt - 1] if runs_agent(link.task) else []
     if not before:
         return _attempt(turn, link)
@@ -34,7 +34,7 @@ def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
 
 
 def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
-    """The result, such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
+    """Describe a task's result, for example ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
     said = [*filter(None, map(_said, move.events))]
     if outcome:
         said.append(f"turn {outcome}")
@@ -46,7 +46,7 @@ def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
 
 
 def worker_lost(worker: str) -> str:
-    """Return what a task says whose worker died or froze."""
+    """Return the text for a task whose worker died or froze."""
     return f"WorkerLost: {worker} died or froze; the turn was taken from it"
 
 
@@ -68,5 +68,5 @@ def _said(body: Body) -> str:
             return handed_over(body.during)
         case TurnMended():
             return f"repaired, {len(body.changes)} changed"
-        case _:  # what follows is said by the next link or the outcome
+        case _:  # the next task or the outcome is described elsewhere
             return ""

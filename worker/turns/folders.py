@@ -1,4 +1,4 @@
-"""The place of a turn's files: in the folder of its session, or where its kind of work keeps them."""
+"""Locations of a turn's files, in its session's folder or in a folder of its kind of work."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ log = structlog.get_logger()
 
 
 _NOTHING = WrittenFiles()
-#: In a delivery's folder, what belongs to its run and not to its agent's work.
+#: Entries of a delivery's folder that belong to the run rather than to the agent's work.
 _OF_A_RUN = frozenset({"marks"})
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:
-    """The folder the turn works in; several turns of a session, one after the other, share it.
+    """Return the folder of a turn's files, shared by the turns of a session.
 
     Raises:
-        SettingsError: this worker does not have the folder that the kind of work needs.
+        SettingsError: this worker lacks the folder that the kind of work needs.
     """
     return find_work_of(turn).locate_folder(settings, turn)
 
 
 def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return whether agents of this turn may have written files; where only another worker knows, they may."""
+    """Return whether agents of a turn may have written files; True if unknown on this worker."""
     runner = _runner(settings, turn, runners)
     return runner is None or needs_folder(runner)
 
 
 def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return whether runs of this turn may have been recorded; where only another worker knows, they may."""
+    """Return whether runs of a turn may have been recorded; True if unknown on this worker."""
     runner = _runner(settings, turn, runners)
     return runner is None or is_recorded(runner)
 
 
 def is_recorded(runner: AnyRunner) -> bool:
-    """True if runs of a runner are recorded: where agents work in a folder, and a finished run can be adopted."""
-    return needs_folder(runner) and hasattr(runner, "adopt")  # a tenth of what the protocol's isinstance takes
+    """Return True if a runner's runs are recorded: its agents work in a folder and finished runs can be adopted."""
+    return needs_folder(runner) and hasattr(runner, "adopt")  # ten times faster than isinstance with the protocol
 
 
 def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
-    """The runner of the turn's agents; None where only another worker knows, or where there may be several."""
+    """Return the runner of a turn's agents; None if unknown on this worker or if several runners may be used."""
     model = settings.models.get(turn.request.model)
     if model is None or not find_work(turn.request).in_session or turn.stage:
         return None
@@ -90,25 +90,26 @@ def begin(
     token: str = "",
     tools: bool = True,
 ) -> Path:
-    """Make ready what a delivery's agent works in; returns the delivery's own folder.
+    """Prepare the folders of a delivery; return the delivery's own folder.
 
-    Without ``needed`` the folder is not made, and nobody looks for it: the turn's token alone says who may run it. Only
-    the mark that the session's last message is answered goes, as before each attempt (ADR-036, Phase 4).
+    Without ``needed`` no folder is created. Only the mark of an answered message is removed, as before each attempt
+    (ADR-036, Phase 4).
 
     Args:
-        settings: where sessions and projects lie.
-        turn: the turn that is about to run.
+        settings: the locations of sessions and projects.
+        turn: the turn to run.
         attempt: the number of the attempt.
-        history: the attempts before it.
-        confirm: asks the store, after a freeze, whether the turn is still ours; raises if it is not.
-        needed: the agent works in the folder.
-        template: as for ``session.prepare``.
-        token: as for ``workspace.fenced_writes``: the claim's, under which the answer is accepted too.
-        tools: as for ``session.prepare``.
+        history: the earlier attempts.
+        confirm: asks the store after a freeze whether this worker still holds the turn; raises if not.
+        needed: whether the agent works in the folder.
+        template: see ``session.prepare``.
+        token: the claim's token, see ``workspace.fenced_writes``.
+        tools: see ``session.prepare``.
 
     Raises:
-        DeliveryTaken: this delivery was started before. OSError: the folder cannot be written. SettingsError: as
-            ``folder_of``. What ``confirm`` raises.
+        DeliveryTaken: this delivery was started before.
+        OSError: the folder cannot be written.
+        SettingsError: see ``folder_of``.
     """
     workdir = folder_of(settings, turn)
     if not needed:
@@ -124,7 +125,7 @@ def begin(
 
 
 def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
-    """As the answer is put there: fenced where agents ever worked in files, else by the turn's token alone."""
+    """Remove the mark of an answered message, fenced if agents of the session ever worked in files."""
     with place(workdir) as here:
         if here is not None:
             confirm()
@@ -137,22 +138,26 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
-    """The folder of the delivery that runs now, made or not. Raises as ``folder_of``, ``ValueError``: no turn's id."""
+    """Return the folder of the current delivery, which may not exist yet.
+
+    Raises ``SettingsError`` or ``ValueError``.
+    """
     return Path(f"{folder_of(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
 
 
 def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
-    """The folder of another delivery of the same turn."""
+    """Return the folder of another delivery of the same turn."""
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
 def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
-    """Move what deliveries since ``asked_in`` left in their folders into this one's: it goes on from their question.
+    """Move the files of deliveries since the question, ``asked_in``, into the current delivery's folder.
 
-    Each file or folder is moved whole; a worker that dies in between leaves the rest to the next one.
+    Each entry is moved as a whole. If the worker dies in between, the next worker moves the rest.
 
     Raises:
-        OSError: it cannot be moved. SettingsError: as ``folder_of``.
+        OSError: an entry cannot be moved.
+        SettingsError: see ``folder_of``.
     """
     attempts = folder_of(settings, turn) / "attempts"
     with opened(attempts) as above, opened(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
@@ -165,7 +170,7 @@ def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> No
 
 
 def _move(name: str, left: int, own: int) -> None:
-    """Move a file or folder; what this folder has of that name, such as its empty ``output``, goes."""
+    """Move a file or folder, replacing an empty folder of the same name."""
     try:
         os.rename(name, name, src_dir_fd=left, dst_dir_fd=own)
     except OSError as error:
@@ -175,10 +180,10 @@ def _move(name: str, left: int, own: int) -> None:
 
 
 def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, continued: bool) -> range:
-    """The attempts whose runs may be recorded still, and need not be once the claimed link's move is stored.
+    """Return the attempts whose recordings become unnecessary once the claimed task is stored.
 
-    That is the link's own, and those before it where another holder may have died before it removed their recordings.
-    ``continued``: this holder carried out the link before too.
+    These are the task's own attempt and, unless the same worker carried out the preceding task (``continued``), all
+    attempts before.
     """
     attempt, runs = claim.link.attempt, runs_agent(claim.link.task)
     if (continued and not runs) or not may_be_recorded(settings, claim.turn, runners):
@@ -187,28 +192,28 @@ def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, conti
 
 
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
-    """Remove what is recorded of the runs of attempts whose results are in the store."""
+    """Remove the recordings of attempts whose results are stored."""
     try:
         folder = folder_of(settings, turn)
     except SettingsError:
-        return  # no agent of it was started here
+        return  # no agent of the turn was started on this worker
     for attempt in ended:
-        for delivery in range(attempt, turn.delivery + 1):  # each attempt before it had one at least
+        for delivery in range(attempt, turn.delivery + 1):  # each earlier attempt had at least one delivery
             recording.forget(f"{folder}/attempts/{delivery_name(turn.turn_id, attempt, delivery)}")
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:
-    """The name of the folder an attempt's last delivery wrote in."""
+    """Return the name of the folder written by an attempt's last delivery."""
     return delivery_name(turn.turn_id, record.number, record.last_delivery)
 
 
 def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
-    """That folder. Raises as ``folder_of``."""
+    """Return the folder written by an attempt's last delivery. Raises ``SettingsError``."""
     return folder_of(settings, turn) / "attempts" / delivery_of(turn, record)
 
 
 def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]) -> dict[str, str]:
-    """Which of an answer's ``files`` its attempt did not write itself. Raises as ``folder_of``."""
+    """Return the files of an answer that its attempt did not write itself. Raises ``SettingsError``."""
     return _not_of(_delivered(settings, turn, record), files) if files else {}
 
 
@@ -216,12 +221,15 @@ def _not_of(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in files.items() if own.files.get(name) != text}
 
 
-#: Deliveries that were over and had written nothing: nobody looks there again.
+#: Finished deliveries without files, which need not be read again.
 _wrote_nothing = Recent[str, bool](most=256)
 
 
 def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
-    """Read the files of the attempt's agent, which has ended. Raises as ``folder_of``, ``workspace.written``."""
+    """Read the files written by an attempt's agent.
+
+    Raises ``SettingsError`` and the errors of ``workspace.written``.
+    """
     name = delivery_of(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
@@ -236,9 +244,10 @@ class AnswerFiles:
     """The files of an answer.
 
     Attributes:
-        files: by name. not_own: those of them that its own attempt did not write so.
-        refused: why one that its own attempt wrote is not taken, as in ``WrittenFiles``.
-        lost: what a new version of one of them lost.
+        files: the texts by file name.
+        not_own: the files that the answer's own attempt did not write in this form.
+        refused: why files of the own attempt are refused, by name.
+        lost: issues about content lost in a new version of a file.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -248,13 +257,14 @@ class AnswerFiles:
 
 
 def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
-    """The files that belong to the last of these attempts' answer.
+    """Return the files that belong to the answer of the last attempt.
 
-    Each delivery writes in its own folder; an agent that is asked for a part alone does not write its files again.
-    ``response.md`` is the answer itself, and is valid for its own attempt only.
+    Each delivery writes to its own folder, and an agent asked for a part only does not repeat its other files.
+    ``response.md`` is the answer itself and belongs to its own attempt only.
 
     Raises:
-        SettingsError: as ``folder_of``. OSError: as ``workspace.written``.
+        SettingsError: see ``folder_of``.
+        OSError: see ``workspace.written``.
     """
     delivered = [_delivered(settings, turn, record) for record in records]
     own = delivered[-1]

@@ -1,9 +1,9 @@
-"""Judges: where validators run, because one may hang, eat the processor or take its process down.
+"""Validation pool: runs validators in child processes, with limits on time and memory.
 
-A regular expression that runs away holds the interpreter's lock, and with it every lease of the process it runs in. So
-validators run in child processes, but for our own on texts of ordinary length: their work grows with the text alone
-(tests/unit/enforcement/test_foreign_input.py), and takes less time than handing it over. A child that overruns is
-killed, and its validators are reported as VALIDATOR_ERROR, one by one, so that only those that overran are blamed.
+A runaway regular expression holds the interpreter lock, and would cost all leases of the process. Only our own
+validators run in the worker itself, on texts of ordinary length: their time is bounded by the text
+(tests/unit/enforcement/test_foreign_input.py) and smaller than the cost of a hand-over. A child that overruns is
+killed; its validators are then run one by one to find the guilty ones, which are reported as VALIDATOR_ERROR.
 """
 
 from __future__ import annotations
@@ -45,25 +45,28 @@ log = structlog.get_logger()
 
 Found = TypeVar("Found", Attempt, RepairResult)
 
-#: Validators and rules that are ours.
+#: Names of our own validators and rules.
 _OURS = frozenset({*BUILT_IN, *OUR_RULES})
 
 _PR_SET_PDEATHSIG = 1
-#: A new child imports the parsers first; that is not the validators' time.
+#: Time for a new child to import the parsers, in seconds; not counted as validation.
 _START_SECONDS = 30.0
 
 
 @frozen(kw_only=True)
 class Case:
-    """The case to judge.
+    """An answer to validate or repair.
 
     Attributes:
-        text: the raw answer of a new attempt, or the judged answer that is to be repaired.
-        history: the attempts before it; to repair, all of them. names: the active validators.
-        file: the policy file that defines the names; None without one.
-        root: what paths resolve against. context: what validators get besides the answer.
-        policy: which validators repair first. fresh: a person asked again, or another model works.
-        feedback: what the agent was asked this time; empty for a first or a fresh attempt.
+        text: the raw answer of a new attempt, or the validated answer to repair.
+        history: the earlier attempts; all attempts for a repair.
+        names: the active validators.
+        file: the policy file that defines the names, if any.
+        root: the base of relative paths.
+        context: further input of the validators.
+        policy: the order of repairs.
+        fresh: whether a person asked again or another model took over.
+        feedback: the feedback given to the agent; empty for a first or fresh attempt.
     """
 
     text: str
@@ -78,7 +81,7 @@ class Case:
 
     @functools.cached_property
     def rules(self) -> tuple[str, ...]:
-        """The active validators by their rules, whatever a policy file calls them."""
+        """Return the rules behind the active validators, whatever names a policy file gives them."""
         if self.file is None:
             return self.names
         called = {entry.name: entry.rule for entry in self.file.rules}
@@ -86,10 +89,10 @@ class Case:
 
     @functools.cached_property
     def bounded(self) -> bool:
-        """Return whether it may be judged in the worker itself: the work has a bound that is known and small.
+        """Return whether the case may run in the worker itself, because its time has a small known bound.
 
-        All of its validators are ours, they say themselves that their time grows with these texts alone and that they
-        look at no file system, which may hang, and the texts are not long.
+        All validators must be ours, declare their time bounded by these texts, and not touch the file system; the texts
+        must be short.
         """
         if not set(self.rules) <= _OURS:
             return False
@@ -105,14 +108,16 @@ class Case:
 
 
 class CannotJudge(Exception):
-    """The validators cannot be made: a name nobody knows here, or an entry point that makes none."""
+    """The validators cannot be built: a name is unknown here, or an entry point is broken."""
 
 
 def _validators(case: Case) -> tuple[ResponseValidator, ...]:
     by_name = _ours if set(case.rules) <= set(BUILT_IN) else build_validators
     try:
         if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
-            return build(case.file, case.names, root=case.root, locale=case.policy.locale)  # they may have changed
+            return build(
+                case.file, case.names, root=case.root, locale=case.policy.locale
+            )  # their files may have changed
         if case.file is not None:
             return _of_file(_Made(case.file.hash, case.names, case.root, case.policy.locale, case.file))
         return by_name(case.names, root=case.root, locale=case.policy.locale)
@@ -122,7 +127,7 @@ def _validators(case: Case) -> tuple[ResponseValidator, ...]:
 
 @frozen(slots=True)
 class _Made:
-    """The recipe of validators of a policy file; files of one hash mean the same."""
+    """The recipe of a policy file's validators, compared by the file's hash."""
 
     hash: str
     names: tuple[str, ...]
@@ -133,18 +138,18 @@ class _Made:
 
 @functools.lru_cache(maxsize=64)
 def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
-    """The validators of a policy file keep no state: they are made once."""
+    """Build the validators of a policy file once; validators keep no state."""
     return build(made.file, made.names, root=made.root, locale=made.locale)
 
 
 @functools.lru_cache(maxsize=64)
 def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """Our own validators keep no state: they are made once."""
+    """Build our own validators once; validators keep no state."""
     return build_validators(names, root=root, locale=locale)
 
 
 def judge_case(case: Case) -> Attempt:
-    """Judge a new attempt, in this process. Raises ``CannotJudge``: the validators cannot be made."""
+    """Validate a new attempt in this process. Raises ``CannotJudge``."""
     rules = _validators(case)
     return judge(
         case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
@@ -152,18 +157,17 @@ def judge_case(case: Case) -> Attempt:
 
 
 def repair_case(case: Case) -> RepairResult:
-    """Repair a judged answer, in this process. Raises ``CannotJudge``: the validators cannot be made."""
+    """Repair a validated answer in this process. Raises ``CannotJudge``."""
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
     return repair_attempt(chosen, case.history, _validators(case), case.context)
 
 
 class Judges:
-    """Judges and repairs, each case within ``seconds``. One per process, used by many threads.
+    """Validates and repairs answers, each within ``seconds``. One per process, thread-safe.
 
-    That time is of validators in a child, besides what they wait for programs and models. ``children``: how many cases
-    are judged so at once; the next one waits. ``memory_mb``: what they may take, in MiB; beyond it they raise
-    MemoryError.
+    The limit applies to validators in a child, without their waits for programs and models. ``children`` limits the
+    cases in progress; ``memory_mb`` limits the memory of a child, in MiB.
     """
 
     def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:
@@ -171,7 +175,7 @@ class Judges:
         self._children = _Children(children or os.cpu_count() or 1, memory_mb)
 
     def judge(self, case: Case) -> Attempt:
-        """As ``judge_case``; a validator that overruns or dies is a separate issue VALIDATOR_ERROR."""
+        """Validate a new attempt. A validator that overruns or dies yields a VALIDATOR_ERROR issue."""
         found = self._try(judge_case, case)
         if found is not None:
             return found
@@ -180,7 +184,7 @@ class Judges:
         return replace(rest, issues=(*rest.issues, *errors))
 
     def repair(self, case: Case) -> RepairResult:
-        """As ``repair_case``; a validator that overruns or dies is a separate issue VALIDATOR_ERROR."""
+        """Repair a validated answer. A validator that overruns or dies yields a VALIDATOR_ERROR issue."""
         found = self._try(repair_case, case)
         if found is not None:
             return found
@@ -191,7 +195,7 @@ class Judges:
     def _without_the_blamed(
         self, work: Callable[[Case], Found], case: Case
     ) -> tuple[Found | None, list[ValidationIssue]]:
-        """Find out which validators overrun or die, one by one, and what the others say together."""
+        """Find the validators that overrun or die, one by one, and run the others together."""
         sound = tuple(name for name in case.names if self._try(work, replace(case, names=(name,))) is not None)
         blamed = [name for name in case.names if name not in sound]
         log.error("validators.overran", validators=blamed, seconds=self._seconds)
@@ -203,7 +207,7 @@ class Judges:
         return self._try(work, replace(case, names=sound)), errors
 
     def _try(self, work: Callable[[Case], Found], case: Case) -> Found | None:
-        """The word on a case; None when what judged it failed, overran or died."""
+        """Run the work; return None if validation failed, overran or died."""
         if case.bounded:
             try:
                 return work(case)
@@ -219,17 +223,17 @@ class Judges:
 
 
 class _Children:
-    """The children of one process: started when they are needed, kept, and handed from thread to thread."""
+    """The child processes of one worker, started on demand and reused."""
 
     def __init__(self, most: int, memory_mb: int) -> None:
         self._memory_mb = memory_mb
         self._places = threading.Semaphore(most)
         self._idle: list[_Child] = []
-        # A child ends with the thread that started it: so one thread starts all, and lives as long as this object.
+        # A child ends with the thread that started it, so one long-lived thread starts all children.
         self._starter = ThreadPoolExecutor(1, "judges")
 
     def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
-        """A child's answer; None when it overran or died, and is gone."""
+        """Return a child's answer; None if the child overran or died, and was removed."""
         with self._places:
             child = self._take()
             answer = child.ask(work, case, seconds)
@@ -240,11 +244,11 @@ class _Children:
             return answer
 
     def _take(self) -> _Child:
-        """An idle child that lives; a new one when there is none. What took an idle one down was no validator."""
+        """Return an idle living child, or start a new one."""
         while self._idle:
             try:
                 child = self._idle.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took the child
                 break
             if child.alive:
                 return child
@@ -264,7 +268,7 @@ class _Child:
         self._ready = False
 
     def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
-        """The answer, or None when there was none in time."""
+        """Return the answer, or None if none arrived in time."""
         try:
             if not self._ready and not self._pipe.poll(_START_SECONDS):
                 return None
@@ -294,11 +298,13 @@ class _Child:
 
 
 def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
-    """The child: answer cases until the parent is gone, however it went."""
+    """Answer cases in the child process until the parent exits."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides when this ends
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole process group; the worker decides when this child ends
     provide()
     pipe.send(True)
     while True:
@@ -307,7 +313,7 @@ def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
         except EOFError:
             return
         try:
-            # The seconds that its validators may wait for programs and models; a repair judges several times.
+            # Report how long the validators may wait for programs and models; a repair validates several times.
             pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _validators(case)))
             with limited(memory_mb):
                 found = work(case)

@@ -1,4 +1,4 @@
-"""The work of each link of a turn's chain: from a claimed turn to its next change."""
+"""The work of each task of a turn's chain, from a claimed turn to its next transition."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ log = structlog.get_logger()
 
 
 async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Carry out the claimed link; ``attempts`` are the turn's so far.
+    """Carry out the claimed task; ``attempts`` are the turn's attempts so far.
 
     Raises:
-        Fenced: another worker has the turn. SettingsError: the set-up is wrong.
+        Fenced: another worker has the turn.
+        SettingsError: this worker is not configured for the task.
     """
     turn, task, threads = lease.claim.turn, lease.claim.link.task, parts.threads
     if task not in tasks.TASKS and not tasks.runs_agent(task):
@@ -54,11 +55,10 @@ async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
 
 
 async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, published: bool) -> None:
-    """Remove the recordings of runs after the link is committed: no worker has to adopt them any more.
+    """Remove the recordings of runs that no worker needs to adopt any more, after the commit.
 
-    ``following`` is the next link's claim, where that is carried out in place. Before it runs an agent again,
-    ``AgentRun`` removes the recording of the attempt before. ``published``: they were removed when the answer was
-    published.
+    ``following`` is the claim of the next task if that task runs in place. If ``published`` is set, the recordings were
+    removed with the publication of the answer.
     """
     claim = lease.claim
     ended = folders.unforgotten(parts.settings, claim, parts.runners, continued=lease.continued)
@@ -68,7 +68,7 @@ async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, p
 
 
 async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -> Move:
-    """Run the agent once: for the user's message, or for the feedback on the attempt before."""
+    """Run the agent once, for the user's message or for feedback on the last attempt."""
     turn, link = lease.claim.turn, lease.claim.link
     history = [record for record in records if record.number < link.attempt]
     this = records[-1] if records and records[-1].number == link.attempt else None
@@ -103,7 +103,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
 
 
 def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Repair the best answer as far as the active validators can, and judge it again."""
+    """Repair the best answer with the active validators, and validate the result."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     best = records[turn.best or link.attempt]
@@ -121,7 +121,7 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
 
 
 def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Carry out the decision that a turn waited for."""
+    """Carry out the decision that a suspended turn was waiting for."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or link.attempt)
@@ -135,7 +135,7 @@ def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
 
 
 def _fail(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """End the turn as failed, and tell its user what to do."""
+    """End the turn as failed, with advice for its user."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     shown = records.get(turn.best or link.attempt)
@@ -144,5 +144,5 @@ def _fail(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Mo
     return after_giving_up(turn, link, turn.failing or PendingFailure(), issues)
 
 
-#: The work of the links that may be judging in a child, or that write files.
+#: Tasks that may validate in a child or write files, and so need a thread.
 _IN_CHECKS = {tasks.FALLBACK: _fallback, tasks.FAIL: _fail, tasks.RESUME: _resume}

@@ -1,8 +1,7 @@
-"""Which turn comes next: from which queue a worker takes its next message.
+"""Chooses the queue from which a worker takes its next message.
 
-Turns that have waited before go first: runs that were lost with their worker, retries, and all announcements of a
-reaper are in the preferred queue. It gets at most ``PREFERRED_IN_A_ROW`` messages before the others get one, so
-that turns that keep failing hold up nobody. Fair shares between owners would have their place here too.
+Turns that waited before come first: lost runs, retries and all announcements of a reaper use the preferred queue. After
+``PREFERRED_IN_A_ROW`` preferred messages the other queues get a turn, so that failing turns block nobody.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 
 from api_client.contract import tasks
 
-#: Of four messages at most three are preferred while others wait.
+#: Preferred messages in a row while other messages wait.
 PREFERRED_IN_A_ROW = 3
 
 
@@ -20,14 +19,14 @@ def _first(queue: str) -> bool:
 
 
 class NextQueue:
-    """Says from which queue to take the next message, and learns from which it was taken. Pure."""
+    """Orders the queues by the messages taken before. Pure."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def order(self, queues: Sequence[str]) -> list[str]:
-        """The queues as they are to be asked: the first that has a message gives it."""
-        # A message in its own queue was at the front of another one before; a run to be judged has ended already.
+        """Return the queues in the order of polling."""
+        # A message in a worker's own queue already waited elsewhere; a run to validate has already finished.
         first = list(filter(_first, queues))
         others = [queue for queue in queues if queue != tasks.PREFERRED_QUEUE and queue not in first]
         if tasks.PREFERRED_QUEUE not in queues:
@@ -37,7 +36,7 @@ class NextQueue:
         return [*first, *others, tasks.PREFERRED_QUEUE]
 
     def took(self, queue: str) -> None:
-        """A message was taken from this queue."""
+        """Note that a message was taken from a queue."""
         if queue == tasks.PREFERRED_QUEUE:
             self._in_a_row += 1
         elif queue == tasks.RUN_QUEUE:

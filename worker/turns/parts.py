@@ -1,4 +1,4 @@
-"""The parts of a worker process's engine that carrying out a turn needs, as one value."""
+"""The dependencies of carrying out turns, as one value per worker process."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from worker.turns.loops.threads import Threads
 from worker.turns.run_admissions import RunAdmissions
 from worker.turns.session_files import SessionFiles, SharedFolder
 
-#: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
+#: Publishes a turn's next task to Celery; takes the task, the turn's id and the session's id. Blocks.
 Announce = Callable[[Link, str, str], object]
-#: The same, to the one worker process that is named last.
+#: Publishes a turn's next task to the worker process named in the last argument.
 Ring = Callable[[Link, str, str, str], object]
 
 
 class AnswerJudge(Protocol):
-    """The judge and repairer of answers: ``judges.Judges``, or a test's own."""
+    """The interface of ``judges.Judges``, for tests to replace."""
 
     def judge(self, case: Case) -> Attempt:
-        """Judge a new attempt. Raises ``CannotJudge``: the validators cannot be made."""
+        """Validate a new attempt. Raises ``CannotJudge`` if the validators cannot be built."""
         ...
 
     def repair(self, case: Case) -> RepairResult:
-        """Repair a judged answer. Raises as ``judge``."""
+        """Repair a validated answer. Raises ``CannotJudge`` if the validators cannot be built."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """What one worker process has to carry out turns with. ``isolate`` carries a link out in a separate process."""
+    """Everything a worker process needs to carry out turns. ``isolate`` carries out a task in a separate process."""
 
     settings: Settings
     ledger: Ledger
@@ -55,14 +55,14 @@ class EngineParts:
     isolate: Announce
     #: Announces a turn that never ran, where the queues are not the store's.
     let_go: Announce = lambda _link, _turn_id, _session_id: None
-    #: Whether this process has been asked to end: then it starts no agent any more.
+    #: Whether this process is shutting down and starts no more agents.
     ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
     files: SessionFiles = field(default_factory=SharedFolder)
-    #: Asked before each run of an agent.
+    #: Asked before each agent run.
     admissions: RunAdmissions | None = None
-    #: What the parts above make.
+    #: Derived from the fields above.
     policies: StoredPolicies = field(init=False)
     redact: Callable[[str], str] = field(init=False)
 

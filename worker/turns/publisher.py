@@ -1,10 +1,9 @@
-"""An accepted answer becomes its session's: sealed in the store first, then put where people and the next run look.
+"""Publishes accepted answers: seals the answer in the store, then writes the session's files.
 
-The seal comes first: a cancel that comes later is too late, and a worker that takes the turn over publishes and
-commits the same. So all here may happen twice, and may stop at any line.
-
-Files are written in the place that the turn holds in the session's folder. Where it holds none any more, a new one
-is made before the store is asked again: a worker that held the session since clears that one away.
+After the seal a cancellation is too late, and a worker that takes the turn over publishes and commits the same answer.
+Every step may therefore happen twice, or be interrupted anywhere. Files are written through the turn's fenced place in
+the session's folder. If the place is gone, a new place is created before the lease is confirmed, because a newer holder
+removes foreign places.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from worker.turns.work import find_work_of
 
 log = structlog.get_logger()
 
-#: A worker that wakes up late may end the right to write of the one that has the turn: so often that is tried again.
+#: Attempts to write, because a late worker may remove the current holder's place.
 _TRIES = 3
 
 
 async def finish(parts: EngineParts, lease: Lease) -> Move:
-    """Publish what an earlier holder accepted and did not commit: some of it may lie there, all, or nothing.
+    """Publish an answer that an earlier holder accepted but did not commit; its files may be partly written.
 
     Raises:
-        Fenced: as ``publish``.
+        Fenced: another worker has the turn.
     """
     accepted = AcceptedAnswer.from_json(lease.claim.accepted, lease.claim.facts)
     try:
@@ -51,7 +50,7 @@ async def finish(parts: EngineParts, lease: Lease) -> Move:
 def accept_with_files(
     parts: EngineParts, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
 ) -> Move:
-    """As ``publish``, from a thread, with the files of the answer that this attempt did not write itself."""
+    """Publish an accepted answer from a thread, with the files that its attempt did not write itself."""
     turn = lease.claim.turn
     mended = dict[str, str]()
     if move.outcome and move.outcome.success:
@@ -67,17 +66,24 @@ async def publish(
     files: Mapping[str, str] | None = None,
     ended: Iterable[int] = (),
 ) -> Move:
-    """Seal and publish a success before its commit; other moves just go on. Returns the move to commit.
+    """Seal and publish a successful answer before its commit, and return the transition to commit.
 
-    A turn that was cancelled before the seal is not published; the commit ends it as it must. ``files`` are all that
-    belong to the answer, by name; None: those of the delivery, and repaired ones. ``ended``: attempts whose recordings
-    nobody needs once it is sealed.
+    Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published; the commit ends
+    the turn.
+
+    Args:
+        parts: the engine.
+        lease: the lease of the turn.
+        accepted: the accepted answer.
+        files: all files of the answer by name; None for the delivery's own and repaired files.
+        ended: attempts whose recordings are obsolete after the seal.
 
     Raises:
-        Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
-        SettingsError: its kind's folder is not there; nothing was sealed, unless it was before.
-        FilesUnavailable, SessionTooLarge: as ``SessionFiles.save``.
-        OSError: this machine is sick: another one can publish it. JudgingPaused: no answer may be accepted now.
+        Fenced: another worker has the turn.
+        SettingsError: the kind of work's folder is missing; nothing was sealed now.
+        FilesUnavailable, SessionTooLarge: see ``SessionFiles.save``.
+        OSError: this machine is sick, and another machine can publish.
+        JudgingPaused: answers are not accepted at the moment.
     """
     turn, move = lease.claim.turn, accepted.move
     if move.outcome is None or not move.outcome.success:
@@ -94,7 +100,7 @@ async def publish(
 def _write(
     parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None, ended: Iterable[int]
 ) -> None:
-    """Write a sealed answer. Raises as ``publish``."""
+    """Write the files of a sealed answer. Raises the errors of ``publish``."""
     turn = lease.claim.turn
     try:
         for _ in range(_TRIES):
@@ -102,14 +108,14 @@ def _write(
                 _write_once(parts, lease, accepted, files)
                 break
             except FileNotFoundError as error:
-                # A later holder ended our right to write; or one that is late itself did: then it is still ours.
+                # Another holder removed our place; if that holder was late, the turn is still ours.
                 log.warning("answer.publishing_again", error=str(error))
         else:
             log.error("answer.not_published", error="something in the folder is missing again and again")
     except OSError as error:
         if parts.host.look() and not lease.claim.accepted:
             raise
-        # The record keeps the answer; a full disk must not cost its user an accepted one.
+        # The record keeps the answer, so a full disk must not cost its user an accepted answer.
         log.error("answer.not_published", error=str(error))
     reach("answer.published")
     forget_runs(parts.settings, turn, ended)

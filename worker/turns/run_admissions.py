@@ -1,4 +1,4 @@
-"""The admissions that a worker asks before each run of an agent, whatever led to that run."""
+"""Admissions that a worker asks before each agent run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = structlog.get_logger()
 
 
 class RunAdmissions:
-    """Those of our own that the settings ask for, and the installed ones that admit runs. Used in one event loop."""
+    """The built-in and installed admissions that check runs. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         made = [BudgetLedger] if settings.budgets else []
         for name in find_plugins(ADMISSION):
             try:
                 made.append(load_plugin(ADMISSION, name))
-            except UnusablePlugin as error:  # which refuses every submit
+            except UnusablePlugin as error:  # an unusable admission refuses every submission as well
                 log.error("admission.not_loaded", admission=name, error=str(error)[:200])
         self._store, self._admissions = None, list[Admission]()
         if made:
@@ -32,7 +32,11 @@ class RunAdmissions:
             self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
 
     async def admit_run(self, turn: Turn, model: str) -> None:
-        """Raise ``NotAdmitted`` where an admission refuses one more run. A store that cannot say so stops no turn."""
+        """Ask all admissions for one more run. An unavailable store refuses no run.
+
+        Raises:
+            NotAdmitted: an admission refused the run.
+        """
         for each in self._admissions:
             try:
                 await each.admit_run(turn.turn_id, turn.request, model)

@@ -1,4 +1,4 @@
-"""The port of second judges: they judge an answer beside its active rules, and decide nothing."""
+"""The port of second judges, which check an answer beside its active rules without deciding."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from worker.turns.parts import EngineParts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondVerdict:
-    """What a second judge found: facts of the attempt, counters, and what it cost."""
+    """What a second judge found: facts of the attempt, counters and costs."""
 
     facts: FieldChanges[AttemptFacts]
     counters: Mapping[str, int]
     spent: JudgingCost = NOTHING_SPENT
 
     def join(self, move: Move) -> Move:
-        """Return the move with what was found."""
+        """Return the transition extended with these findings."""
         return replace(move, facts=move.facts | self.facts, counters={**move.counters, **self.counters})
 
 
 class SecondJudge:
-    """Judges some turns' answers. Nothing that happens to it concerns the turn, but what it costs."""
+    """Checks the answers of some turns. Its findings and errors affect only the turn's cost."""
 
     def judges(self, turn: Turn) -> bool:
-        """Return whether it judges the answers of this turn."""
+        """Return whether this second judge checks the answers of a turn."""
         raise NotImplementedError
 
     async def judge(
         self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
-        """Judge an answer that was judged; the turn has so many seconds left. It may raise nothing."""
+        """Check an answer; the turn has ``seconds_left`` seconds. Must not raise."""
         raise NotImplementedError

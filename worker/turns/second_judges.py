@@ -1,4 +1,4 @@
-"""The second judges that there are."""
+"""The list of all second judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries out the links of turns' chains: claim, work, commit."""
+"""Carries out the tasks of turns' chains: claim the turn, work on the task, commit the transition."""
 
 from __future__ import annotations
 
@@ -38,48 +38,48 @@ log = structlog.get_logger()
 
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
 
-#: Until a turn that this worker left to others is announced again, in seconds.
+#: Seconds before a turn left to other workers is announced again.
 _SOON_SECONDS = 0.5
 
-#: Until a turn that was left to another worker is looked at again, in seconds; each time so much longer.
+#: First wait before asking again for a turn left to another worker, in seconds; each further wait grows by this much.
 _FIRST_WAIT = 0.02
-#: The code of an error by which a worker's set-up is wrong.
+#: Error code for a wrong configuration of this worker.
 _SET_UP = "config"
 _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
 class TaskReport(Protocol):
-    """Shows operators the current task (``TaskStory``); by itself it shows it to nobody."""
+    """Shows the current task to operators (``TaskStory``). This base class shows nothing."""
 
     @property
     def task_id(self) -> str:
-        """The Celery task's id; empty when nobody watches."""
+        """Return the Celery task's id; empty if nobody watches."""
         return ""
 
     def start(self, words: str) -> None:
-        """The task has begun; the words say at what."""
+        """Note the start of the task, described by ``words``."""
         return
 
     def end(self, words: str, *, failed: bool = False) -> None:
-        """The task has ended; the words say how."""
+        """Note the end of the task, described by ``words``."""
         return
 
     def following(self, _link: Link | None) -> str:
-        """The Celery task's id of the next link, if it is carried out here too; empty when nobody watches."""
+        """Return the Celery id of the next task if it runs in place; empty if nobody watches."""
         return ""
 
     def follow(self, link: Link) -> None:
-        """The next task is carried out here too, in place."""
+        """Note that the next task starts in place."""
         return
 
 
 class NoTaskReport(TaskReport):
-    """For callers whose tasks no operator watches."""
+    """A report for tasks that no operator watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """A turn's stay in this process, which does nothing else when ``alone``."""
+    """A turn's stay in this process; ``alone`` means that the process does nothing else."""
 
     seat: Seat
     report: TaskReport
@@ -87,11 +87,11 @@ class _Visit:
 
 
 class TurnService:
-    """Carries out the links of turns' chains. One per worker process, in its event loop."""
+    """Carries out the tasks of turns' chains in the event loop of one worker process."""
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        #: Turns that this worker has met, and what of them it does not know: a later version may.
+        #: What this process does not know about recent turns, by turn id; a later version may know more.
         self._unknown = Recent[str, str](most=256)
 
     async def carry_out(
@@ -104,23 +104,23 @@ class TurnService:
         seat: Seat | None = None,
         report: TaskReport | None = None,
     ) -> None:
-        """Carry out one link of a turn, and the next ones in place as long as this process has a slot for them.
+        """Carry out a task, and the following tasks in place as long as this process has slots.
 
-        A link that is not carried out in place is announced. ``seat`` is the turn's place in this process; without one,
-        only the first link is carried out. ``alone``: this process does nothing else.
+        A task that is not carried out in place is announced. ``seat`` holds the turn's slots; without slots only the
+        first task is carried out. ``alone`` means that this process does nothing else.
 
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
-        # Without a seat no link is carried on in place.
+        # Without slots no further task runs in place.
         visit = _Visit(seat or Seat(Slots({})), report or NoTaskReport(), alone)
         await arrive("task.received")
-        if why := self.parts.host.sick or ("it ends" if self.parts.ends() else ""):  # received before that was known
+        if why := self.parts.host.sick or ("it ends" if self.parts.ends() else ""):  # the message arrived before the process knew
             visit.report.end(f"not here: {why}")
             await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
             return
         claim = await self._claimed(link, turn_id, session_id, visit)
-        if not self.parts.settings.has_queues:  # else the claim did so
+        if not self.parts.settings.has_queues:  # otherwise the claim released turns itself
             await self._release()
         if claim is None:
             return
@@ -132,13 +132,13 @@ class TurnService:
                 visit.report.follow(following.link)
 
     async def _carried_out(self, lease: Lease, visit: _Visit) -> Claim | None:
-        """Carry out the claimed link. Returns the claim of the next one, if that is carried out in place."""
+        """Carry out the claimed task; return the claim of the next task if that task runs in place."""
         claim, report = lease.claim, visit.report
         link, turn = claim.link, claim.turn
         try:
             attempts = await self.parts.ledger.attempts(claim)
             report.start(beginning(turn, link, attempts))
-            if self.parts.ends() and find_queue(link.task) == RUN_QUEUE:  # it starts elsewhere, at once
+            if self.parts.ends() and find_queue(link.task) == RUN_QUEUE:  # another worker starts the agent at once
                 move = given_back(turn, link, "shutdown")
             else:
                 move = await self._work(lease, attempts)
@@ -154,7 +154,7 @@ class TurnService:
             report.end("WorkerLost: another worker has the turn", failed=True)
             return None
         outcome = done.outcome if isinstance(done, CommitResult) else ""
-        # It gave the turn up, or the turn ended with it and has no answer. One that somebody cancelled did not fail.
+        # The task failed if it gave the turn up or ended the turn without an answer. A cancellation is no failure.
         failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
         report.end(ending(turn, link, move, outcome), failed=failed)
         if not outcome and move.next and move.next.task == all_tasks()[link.task].judged_by:
@@ -169,9 +169,9 @@ class TurnService:
     async def _stored(
         self, lease: Lease, attempts: list[AttemptRecord], move: Move, visit: _Visit
     ) -> tuple[Link, Move, Claim | CommitResult]:
-        """Store a link's move; for a run whose answer can be judged at once, together with the verdict.
+        """Store a task's transition, combined with the verdict if the answer can be validated at once.
 
-        Returns the last link carried out, its move, and the store's reply.
+        Returns the last task carried out, its transition, and the store's reply.
 
         Raises:
             Fenced: another worker has the turn.
@@ -193,10 +193,10 @@ class TurnService:
             return link, replace(move, events=[]), await self._store(lease, move, visit)
 
     async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | CommitResult:
-        """Store a move with the snapshot of the session's files.
+        """Store a transition with the snapshot of the session's files.
 
-        A turn that ends does so also where its files cannot be kept now: its session stays as it was. A sealed answer's
-        snapshot is the one of its seal then.
+        A turn also ends if its files cannot be saved; the session then keeps its last snapshot, for a sealed answer the
+        snapshot of the seal.
         """
         files, link = "", lease.claim.link
         try:
@@ -210,7 +210,7 @@ class TurnService:
         return await self.parts.ledger.commit(lease.claim, move, files)
 
     async def _without_files(self, lease: Lease, error: HelixError) -> Move:
-        """The move of a link whose session's files cannot be brought, or kept."""
+        """Return the transition for a task whose session files cannot be loaded or saved."""
         turn, link = lease.claim.turn, lease.claim.link
         if not isinstance(error, FilesUnavailable):
             return cannot_judge(link, str(error), error.code)
@@ -218,10 +218,9 @@ class TurnService:
         return without_files(turn, link, str(error))
 
     def _stays(self, lease: Lease, move: Move, visit: _Visit) -> bool:
-        """Return whether this process carries out the next link at once, in place; it needs a free slot for that.
+        """Return whether the next task runs in place at once, which needs a free slot.
 
-        Other processes may take a link that is delivered again, and the delivery before the last strike needs a process
-        that does nothing else.
+        A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
         """
         if move.next is None or move.outcome or move.delay_ms or move.suspend_seconds or move.next == lease.claim.link:
             return False
@@ -232,7 +231,7 @@ class TurnService:
         return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.may_go_on(queue)
 
     async def _claimed(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | None:
-        """The claim; None when the turn cannot be taken."""
+        """Claim the turn; return None if the turn cannot be taken."""
         report = visit.report
         try:
             claim = await self._asked(link, turn_id, session_id, visit)
@@ -247,16 +246,16 @@ class TurnService:
         log.info("turn.refused", link=str(link), why=claim.why)
         report.end(f"left to {claim.worker}" if claim.worker else f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._who_can(link, turn_id):
-            # Soon again, until one of those takes it; where nobody can, the wait for each announcement doubles.
+            # Announce again soon until a capable worker takes the turn; without a capable worker the delay doubles.
             await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
             await self.parts.threads.runs(self.parts.isolate, link, turn_id, session_id)
         return None
 
     async def _asked(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | Refusal:
-        """The claim. A run is first left to the worker with an affinity to its session, which is rung for it.
+        """Ask for the claim, leaving a run first to the worker that keeps the session's agent.
 
-        That one has ``affinity_patience`` to claim it; the store counts them, and no other gets the turn before.
+        That worker is notified and has ``affinity_patience`` seconds to claim the turn.
         """
         lack = (link.task not in TASKS and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, wait = self.parts.ability.labels, "", _FIRST_WAIT
@@ -276,7 +275,7 @@ class TurnService:
             wait += _FIRST_WAIT
 
     async def _lack(self, turn_id: str, link: Link) -> str:
-        """Return why this worker cannot carry out a link that a kind of work added; empty where it can."""
+        """Return why this worker cannot carry out a task of an additional kind of work; empty if it can."""
         turn = await self.parts.ledger.turn(turn_id)
         try:
             if turn:
@@ -287,7 +286,7 @@ class TurnService:
         return ""
 
     async def _who_can(self, link: Link, turn_id: str) -> list[WorkerReport]:
-        """The processes of other workers that may carry out a link that this one leaves to them."""
+        """Return the processes of other workers that may carry out a task."""
         turn = await self.parts.ledger.turn(turn_id)
         if turn is None:
             return []
@@ -302,10 +301,11 @@ class TurnService:
         ]
 
     async def _set_up(self, lease: Lease, move: Move, failing: PendingFailure) -> Move:
-        """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
+        """Hand a task to other workers if this worker's configuration would fail the task and another worker may
+        succeed.
 
-        Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
-        run, work whose folder no worker has, and a rule that this worker does not know, wait until one can.
+        Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
+        a worker if none offers the model, has the folder, or knows a rule.
         """
         turn, link = lease.claim.turn, lease.claim.link
         cannot = await self.parts.threads.files(self.parts.ability.look)
@@ -322,12 +322,12 @@ class TurnService:
         return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
 
     def _unknown_of(self, turn: Turn) -> str:
-        """Return which rule of a turn this worker does not know; empty where it knows all."""
+        """Return which rule of a turn this worker does not know; empty if all are known."""
         strange = [name for name in self.parts.policies.plain_rules(turn) if name not in offered_validators()]
         return self.parts.policies.problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
     async def _go_on(self, claim: Claim, move: Move, done: CommitResult) -> None:
-        """Announce the next link to Celery. Not vital: a reaper announces what this misses."""
+        """Announce the next task to Celery. Failures are harmless, because a reaper announces missed tasks."""
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
@@ -344,13 +344,13 @@ class TurnService:
             await self.parts.threads.files(self.parts.announce, move.next, turn_id, session_id)
 
     async def _release(self) -> None:
-        """Announce the turns that may go now. Not vital either."""
+        """Announce the turns that the fair queue releases. Failures are harmless here too."""
         with contextlib.suppress(RedisError):
             for link, each, session_id in (await self.parts.ledger.release()).left:
                 await self.parts.threads.files(self.parts.let_go, link, each, session_id)
 
     async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Carry out the claimed link. A wrong set-up ends the turn as an error of kind ``config``."""
+        """Carry out the claimed task. A wrong configuration ends the turn as an error of kind ``config``."""
         link = lease.claim.link
         try:
             if lease.claim.accepted:

@@ -1,9 +1,9 @@
-"""Where a session's files lie between turns: in a folder that all workers share, or in an object store.
+"""Storage of session files between turns: a folder shared by all workers, or an object store.
 
-With an object store each worker has its own HELIX_ROOT. Who claims a turn first makes the session's folder
-that of its current snapshot; before a move is stored, what changed is uploaded under a name that nobody else uses,
-and the move itself says that this is the current snapshot from now on. So a snapshot is current if and only if its
-uploader held the turn, and what happens between two lines leaves at most an object that nobody needs.
+With an object store each worker has its own HELIX_ROOT. A worker that claims a turn restores the session's current
+snapshot. Before a transition is stored, changed files are uploaded under a unique name, and the transition makes them
+the current snapshot. Only a holder's snapshot can therefore become current; an interruption leaves at most an unused
+object.
 """
 
 from __future__ import annotations
@@ -34,67 +34,69 @@ from worker.turns.loops.threads import Threads
 
 log = structlog.get_logger()
 
-#: A late holder may take away files that were just brought: so often it is tried again.
+#: Attempts to restore, because a late holder may remove restored files.
 _TRIES = 3
-#: Seconds until an object store that was away is asked again: the first time, and the longest.
+#: Seconds before an unavailable object store is asked again: the first and the longest wait.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 
 
 class SessionFiles(Protocol):
-    """What a worker does with a session's files when it takes a turn, and before it stores a move."""
+    """Loads a session's files when a worker takes a turn, and saves them before a transition is stored."""
 
     async def restore(self, lease: Lease) -> None:
-        """Make the session's folder what it was when the session's last move was stored.
+        """Restore the session's folder as of the session's last stored transition.
 
         Raises:
-            Fenced: another worker has the turn. OSError: the folder cannot be written.
+            Fenced: another worker has the turn.
+            OSError: the folder cannot be written.
             FilesUnavailable, FilesLost: the object store does not have the files.
         """
         ...
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Keep what the folder holds now. Returns the snapshot to store with the move; empty: there is none.
+        """Save the folder's files; return the snapshot to store with the transition, or an empty string.
 
-        What a turn goes on with (``bounded``) is paid for: it is kept until the object store is back, as long as this
-        worker may hold the turn.
+        If ``bounded``, size limits apply and the call waits for an unavailable object store as long as the lease
+        allows.
 
         Raises:
-            SessionTooLarge: of files, or ``bounded`` of bytes. OSError, FilesUnavailable: as ``restore``.
+            SessionTooLarge: too many files, or too many bytes if ``bounded``.
+            OSError, FilesUnavailable: see ``restore``.
         """
         ...
 
     def trouble(self) -> str:
-        """Say why no session can be brought or kept now; or empty. Blocks where there was trouble before."""
+        """Return why sessions cannot be loaded or saved now; empty if they can. May block after an error."""
         ...
 
 
 class SharedFolder:
-    """HELIX_ROOT is one folder for all workers: whatever is written there is everybody's at once."""
+    """Session files in a HELIX_ROOT shared by all workers."""
 
     async def restore(self, _lease: Lease) -> None:
-        """Nothing to bring."""
+        """Do nothing: the folder is shared."""
 
     async def save(self, _lease: Lease, *, bounded: bool = True) -> str:
-        """Nothing to send."""
+        """Do nothing: the folder is shared."""
         return ""
 
     def trouble(self) -> str:
-        """None: the host looks at the folder itself."""
+        """Return an empty string: the host check covers the folder."""
         return ""
 
 
 class SnapshotStore:
-    """Snapshots in an object store. Work beside sessions stays on the workers that have its folder."""
+    """Session files as snapshots in an object store. Other work stays on the workers that have its folder."""
 
     def __init__(self, settings: Settings, ledger: Ledger, threads: Threads, objects: Objects) -> None:
         self._settings, self._ledger, self._threads, self._objects = settings, ledger, threads, objects
-        #: Snapshots that this process made or read: their next reader finds them here.
+        #: Snapshots made or read by this process.
         self._read: Recent[str, Snapshot] = Recent(most=64)
         self._short = Objects(settings, SHORT_PATIENCE)
         self._away = False
 
     async def restore(self, lease: Lease) -> None:
-        """Bring what this host has not. Raises as ``SessionFiles``."""
+        """Download the files missing on this machine. Raises the errors of ``SessionFiles.restore``."""
         if lease.continued or not find_work(lease.claim.turn.request).in_session:
             return
         with self._noting():
@@ -124,8 +126,8 @@ class SnapshotStore:
         reach("files.restored")
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Upload what changed. Raises as ``SessionFiles``."""
-        if lease.snapshot is None:  # work beside sessions, or what lies here is not the session
+        """Upload changed files. Raises the errors of ``SessionFiles.save``."""
+        if lease.snapshot is None:  # the work is outside a session, or the local folder is not the session's
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0
         while True:
@@ -140,7 +142,7 @@ class SnapshotStore:
                     raise
 
     async def _await_store(self, lease: Lease) -> None:
-        """Wait until a store that was away takes objects again. Raises ``FilesUnavailable``: the turn may not wait."""
+        """Wait until the object store is available. Raises ``FilesUnavailable`` if the turn must not wait."""
         wait = _FIRST_WAIT
         while why := await self._threads.transfers(self.trouble):
             log.warning("session.waits", error=why[:200], reason=lease.reason)
@@ -158,7 +160,7 @@ class SnapshotStore:
             raise
 
     def trouble(self) -> str:
-        """As ``SessionFiles``: asks the store only once it was away, until it takes an object again."""
+        """Return why the object store is unavailable; probes the store only after a failed transfer."""
         if self._away:
             try:
                 self._short.probe()
@@ -175,7 +177,7 @@ class SnapshotStore:
         try:
             with opened(folder) as session:
                 made = packed(folder, session, name, base, most_bytes=most_bytes, grace=grace)
-        except FileNotFoundError:  # no agent of the session ever worked here
+        except FileNotFoundError:  # no agent of the session worked on this machine
             return
         if made is None:
             return
@@ -187,5 +189,5 @@ class SnapshotStore:
 
 
 def session_files(settings: Settings, ledger: Ledger, threads: Threads) -> SessionFiles:
-    """Where these settings keep sessions' files. Raises ``SettingsError``: it cannot be set up so."""
+    """Return the storage that the settings name. Raises ``SettingsError``."""
     return SnapshotStore(settings, ledger, threads, Objects(settings)) if settings.files else SharedFolder()

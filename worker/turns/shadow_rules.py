@@ -1,4 +1,4 @@
-"""Rules in shadow: a policy file's rules that judge live answers, are counted and shown, and decide nothing."""
+"""Shadow rules: rules of a policy file that check live answers and are counted, but decide nothing."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from worker.turns.second_judge import SecondJudge, SecondVerdict
 
 log = structlog.get_logger()
 
-#: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
+#: Longest wait for the shadow rules of one answer, in seconds. Each rule has its own limit besides.
 SHADOW_SECONDS = 120.0
 
 
 class ShadowRules(SecondJudge):
-    """Judges by the rules in shadow of the turn's policy."""
+    """Checks answers by the shadow rules of the turn's policy."""
 
     def judges(self, turn: Turn) -> bool:
-        """Return whether the turn's policy has rules in shadow."""
+        """Return whether the turn's policy has shadow rules."""
         applied = AppliedPolicy.of(turn.request)
         return bool(applied and applied.shadow)
 
     async def judge(
         self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
-        """Judge an answer for ``SHADOW_SECONDS`` at most, and never more than half of the turn's remaining time."""
+        """Check an answer for at most ``SHADOW_SECONDS`` and half of the turn's remaining time."""
         applied = AppliedPolicy.of(turn.request)
         names = applied.shadow if applied else ()
         policy = replace(case.policy, order={}, caps={})
@@ -48,7 +48,7 @@ class ShadowRules(SecondJudge):
             else:
                 async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
                     found = await parts.threads.checks(parts.judges.judge, other)
-        except Exception as error:  # whatever a rule does, the turn goes on
+        except Exception as error:  # errors of a shadow rule must not stop the turn
             log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
             return verdict_of(turn, names, (), NOTHING_SPENT)
         return verdict_of(turn, names, demote(found.issues, policy), found.spent)
@@ -57,7 +57,7 @@ class ShadowRules(SecondJudge):
 def verdict_of(
     turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: JudgingCost
 ) -> SecondVerdict:
-    """Return what these rules found; ``issues`` as their own severity has them."""
+    """Return the findings of shadow rules, with issues in the rules' own severity."""
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
     counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}

@@ -1,6 +1,7 @@
-"""Agents that this process keeps, and the store's record of who keeps whose: they are made to agree.
+"""Synchronises the idle agents of this process with the store's record of which worker keeps which agent.
 
-Whoever runs a message of a session makes the agents worthless that others keep of it: they hold another conversation.
+A run of a session on any worker makes the agents kept elsewhere for that session useless, because the conversation has
+moved on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a worker does for a kind of work: the other half of the port *Work* (``api_client.contract.work``).
+"""The worker's half of the port *Work* (``api_client.contract.work``), for kinds of work.
 
-A message of a chat is the kernel's own kind; packages add others by entry points. docs/ARCHITECTURE.md says how.
+Chat messages are the built-in kind; packages add other kinds by entry points (docs/ARCHITECTURE.md).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from worker.files.session_fence import FencedPlace, Place
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 
-#: The attempts before, in order.
+#: The earlier attempts, in order.
 History = Sequence[AttemptRecord]
-#: All files of an answer, by name; None: those of the delivery, and repaired ones.
+#: All files of an answer by name; None for the delivery's own and repaired files.
 Files = Mapping[str, str] | None
 
 
 class SessionSetUp(NamedTuple):
-    """What ``session.prepare`` writes a session's CLAUDE.md with."""
+    """The inputs for writing a session's CLAUDE.md (``session.prepare``)."""
 
     root: Path
     template: str
@@ -38,25 +38,25 @@ class SessionSetUp(NamedTuple):
 
 
 class TurnWork:
-    """What a worker does for a message of a chat. Another kind derives from this and overrides what differs."""
+    """Worker side of chat messages, and base class of other kinds of work."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
-        """Return the folder of the turn's files: here the session's, made or not.
+        """Return the folder of the turn's files, by default the session's folder.
 
         Raises:
-            SettingsError: this worker does not have a folder that must be there; another worker may have it.
+            SettingsError: this worker lacks a required folder; another worker may have it.
         """
         return session_directory(settings.sessions_dir, turn.request.session_id)
 
     async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
-        """Return the move that ends the turn instead of its first run; None to run the agent."""
+        """Return the transition that ends the turn instead of its first run; None to run the agent."""
         return None
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
-        """Return what the agent is asked; empty for the user's message, or the feedback on the attempt before.
+        """Return the agent's prompt; empty for the user's message or the feedback on the last attempt.
 
         Raises:
-            SettingsError: this worker may not run it.
+            SettingsError: this worker may not run the agent.
         """
         return ""
 
@@ -65,42 +65,40 @@ class TurnWork:
         return ()
 
     def prepare(self, holder: FencedPlace, directory: Path, turn: Turn, history: History, rules: SessionSetUp) -> None:
-        """Make the delivery's ``directory``, or the session, ready for its agent. Raises ``OSError``."""
+        """Prepare the delivery's ``directory`` or the session for the agent. Raises ``OSError``."""
         session.prepare(holder, turn, rules.root, rules.template, tools=rules.tools)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Carry out a task that the kind adds, and that runs no agent.
+        """Carry out an additional task of this kind of work that runs no agent.
 
         Raises:
-            Fenced: another worker has the turn. SettingsError: the set-up is wrong.
+            Fenced: another worker has the turn.
+            SettingsError: this worker is not configured for the task.
         """
         raise SettingsError([f"no work for the task {lease.claim.link.task}"])
 
     def publish(self, settings: Settings, holder: Place, turn: Turn, accepted: AcceptedAnswer, files: Files) -> None:
-        """Put an accepted result where people and the next turn find it. May happen twice, and may stop anywhere.
-
-        Raises ``OSError``.
-        """
+        """Write an accepted answer to its final place. May be called twice or be interrupted. Raises ``OSError``."""
         if files is None:
             own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
             files = {**own, **accepted.mended}
         if accepted.mended:
             workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
-        # A run that is stored with its verdict is not in ``turn`` yet: the next one continues the move's agent session.
+        # A run stored together with its verdict is not in ``turn`` yet, so the transition has the newer agent session.
         answer, changed = accepted.move.answer, accepted.move.fields.values
         session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
         durable = settings.durability == "power"
         workspace.publish(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Put away what only a further attempt would have read: the turn fails."""
+        """Remove what only a further attempt would have read, because the turn fails."""
 
 
 _CHAT = TurnWork()
 
 
 def find_work_of(turn: Turn) -> TurnWork:
-    """Return what carries out a turn's kind of work. Raises ``SettingsError``: it is not installed here."""
+    """Return the worker side of a turn's kind of work. Raises ``SettingsError`` if the kind is not installed."""
     return _load(turn.request.work) if turn.request.work else _CHAT
 
 

@@ -1,1 +1,1 @@
-"""What a turn may wait for, by kind: how it stops, how it goes on, and what a run that goes on gets of the answer."""
+"""Kinds of interruptions: how a turn is suspended and resumed, and what the resumed run receives."""

@@ -1,9 +1,8 @@
-"""Whom a turn is handed to when all attempts have failed: another model, then a person (ADR-025, decision 3).
+"""Escalation after all attempts have failed: another model first, then a person (ADR-025, decision 3).
 
-Stage 1: another model on its own, in a fresh agent session, with the issues as hints and the state before all
-attempts. Stage 2: the turn waits, and a person decides. Each stage is bounded, and a turn goes through each at
-most once; a turn that a person had asked again comes back to that person. The answer a person accepts is marked as
-theirs (``passed_by_human``): the checks still find errors in it.
+Stage 1 gives the task and the issues to another model in a fresh agent session. Stage 2 suspends the turn until a
+person decides. Each stage is bounded and happens at most once; attempts ordered by a person return to that person. An
+answer accepted by a person is marked ``passed_by_human``, because the checks still find errors.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class PersonVerdict(InterruptionKind):
     name = VERDICT
 
     def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
-        """Escalate instead of failing; None when there is no stage left."""
+        """Escalate instead of failing; return None if no stage is left."""
         escalation = Escalation.of(turn.request)
         if escalation is None:
             return None
@@ -65,7 +64,7 @@ class PersonVerdict(InterruptionKind):
     def resume(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Move:
-        """Accept ``best``, or what the person wrote instead; ask again; or end the turn honestly."""
+        """Accept ``best`` or the person's own text, ask the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
             move = _asks_again(turn, number, decision.note, best)
@@ -87,7 +86,7 @@ def _handed_on(move: Move, stage: int, failure: Failure, model: str = "") -> Mov
 
 def _asks_consultant(turn: Turn, move: Move, escalation: Escalation, failure: Failure) -> Move:
     hints = [line_of(issue) for issue in failure.issues]
-    # Work beside sessions tells its task at every fresh start anyway.
+    # Work outside sessions repeats its task at every fresh start anyway.
     task = turn.request.prompt if find_work(turn.request).in_session else ""
     return replace(
         _handed_on(move, STAGE_CONSULTANT, failure, escalation.model),
@@ -118,7 +117,7 @@ def _accepts(turn: Turn, number: int, text: str) -> Move:
 
 
 def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Move:
-    """Another set of attempts, with what the person said; if it fails too, it comes back to the inbox."""
+    """Order another set of attempts with the person's note; if these fail too, the turn returns to the inbox."""
     issues = (best.remaining or best.issues) if best else ()
     hints = [line_of(issue) for issue in issues]
     feedback = asked_again(note, turn.request.locale, hints)
@@ -135,7 +134,7 @@ def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) 
 
 
 def _rejects(turn: Turn, decision: TurnDecision, number: int, best: AttemptRecord | None) -> Move:
-    """The honest end: why it was handed to a person, and that nobody accepted it."""
+    """Fail the turn, and explain that a person did not accept its answer."""
     issues = (best.remaining or best.issues) if best else ()
     lines = [line_of(issue) for issue in issues]
     error = TurnError(

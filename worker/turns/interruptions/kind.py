@@ -1,4 +1,4 @@
-"""The protocol of a kind of interruption, as the worker needs it; its question is in ``api_client/interruptions``."""
+"""The worker's protocol for kinds of interruptions; the questions are in ``api_client/interruptions``."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class RunGround:
 
 
 class InterruptionKind:
-    """One kind of interruption; this one waits, and the agent goes on with whatever the answer is.
+    """One kind of interruption. By default the agent continues with any answer.
 
-    Transitions are pure: from a turn, and a move that is about to be stored, to that move as it should be.
+    All transitions are pure: they return a changed copy of the transition about to be stored.
     """
 
     name = ""
 
     def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
-        """The turn waits, and nobody holds it; where the question has its answer already, the agent goes on at once."""
+        """Suspend the turn; if the question already has an answer, queue the agent again at once."""
         fields = move.fields | progress(interruption=asked, answer_used="") | counted(turn, move, asked.kind, "asked")
         if asked.answer:
             return replace(move, state=TurnState.QUEUED, next=again(turn, move.attempt), fields=fields)
@@ -77,16 +77,15 @@ class InterruptionKind:
     def resume(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Move:
-        """The turn goes on after ``decision``: attempt ``number``, from the question. ``best`` is what was proposed."""
+        """Queue attempt ``number`` again with the decision. ``best`` is the proposed attempt."""
         said = replace(asked, answer=decision.kind.value, note=decision.note, text=decision.text)
         goes_on = progress(interruption=said)
         return Move(attempt=number, state=TurnState.QUEUED, next=again(turn, number), fields=goes_on)
 
     def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
-        """A run that went on from the question ends: it is forgotten, unless its attempt goes on from it once more.
+        """Forget the question when the resumed run ends, unless the same attempt continues.
 
-        ``used``: the answer was used up. ``whole``: the run ended with a whole answer; else the session is of no use
-        to another attempt.
+        ``used`` says that the run used up the answer. Without a ``whole`` answer the agent session is dropped too.
         """
         if asks_anew(move) or goes_on(move):
             return move
@@ -94,15 +93,15 @@ class InterruptionKind:
         return replace(move, fields=move.fields | over)
 
     def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
-        """Return the move that asks somebody instead of giving the turn up; None where this kind does not."""
+        """Return the transition that asks a person instead of giving up; None if this kind never asks."""
         return None
 
     def adopts(self, turn: Turn, asked: Interruption) -> bool:
-        """Return whether a finished run that went on from the question counts although its worker has died."""
+        """Return whether a finished run may be adopted after its worker died."""
         return True
 
     def equip(self, order: Order, ground: RunGround) -> Order:
-        """Return an order with what this kind adds to every run. Raises ``SettingsError``, ``OSError``."""
+        """Add this kind's needs to an order. Raises ``SettingsError`` or ``OSError``."""
         return order
 
 
@@ -117,7 +116,7 @@ def goes_on(move: Move) -> bool:
 
 
 def counted(turn: Turn, move: Move, kind: str, name: str) -> FieldChanges[Progress]:
-    """Return the turn's counts of its interruptions, with one more of this name."""
+    """Return the turn's interruption counts with one more of the given name."""
     counts: Mapping[str, Any] = move.fields.values.get("interruptions", turn.interruptions)
     own = counts.get(kind, {})
     return progress(interruptions={**counts, kind: {**own, name: own.get(name, 0) + 1}})

@@ -1,4 +1,4 @@
-"""The kinds of interruptions by name: ours, and those of installed packages."""
+"""The kinds of interruptions by name, built in and installed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from worker.turns.interruptions.kind import InterruptionKind
 from worker.turns.interruptions.tool_approval import ToolApproval
 
 _BUILT_IN = {kind.name: kind for kind in (ToolApproval(), PersonVerdict())}
-#: Where a package brings only the question, or no package here has it.
+#: Used for kinds whose package provides only the question, or is missing here.
 _PLAIN = InterruptionKind()
 
 
 def kinds() -> list[InterruptionKind]:
-    """Return all kinds, ours first."""
+    """Return all kinds, the built-in kinds first."""
     installed = installed_kinds().values()
     return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
 

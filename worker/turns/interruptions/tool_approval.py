@@ -1,4 +1,4 @@
-"""A tool call that needs a person's yes: silence is a no, and a yes is for one call, once."""
+"""Tool calls that need a person's approval: silence counts as no, and a yes allows a single call once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _YES, _NO = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
 
 
 class ToolApproval(InterruptionKind):
-    """A call that its policy has a person asked about."""
+    """A tool call that the policy wants a person to approve."""
 
     name = TOOL_CALL
 
     def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
-        """The turn waits; a call that nobody can be shown is answered at once, and the agent hears why."""
+        """Suspend the turn; a call that nobody can be shown is refused at once, with a note to the agent."""
         before = turn.interruption
         if before and before.asked.get("call") == asked.asked["call"] and before.answer == _YES:
             asked = replace(asked, reason="asked_again")
@@ -40,13 +40,13 @@ class ToolApproval(InterruptionKind):
     def resume(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Move:
-        """The agent goes on from its question: only the yes of a person lets this one call run, once."""
+        """Continue the agent from its question; only a person's explicit yes allows the call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
         return super().resume(turn, asked, replace(decision, kind=kind), number, best)
 
     def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
-        """Forget the question with its run; a call that was allowed and never ran is counted and noted."""
+        """Forget the question with its run; an approved call that never ran is counted and noted."""
         move, anew = super().end(turn, move, asked, used=used, whole=whole), asks_anew(move)
         again = anew and move.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
         if asked.answer != _YES or used or again or (goes_on(move) and not anew):
@@ -56,11 +56,11 @@ class ToolApproval(InterruptionKind):
         return replace(move, fields=fields, events=[*move.events, unused])
 
     def adopts(self, turn: Turn, asked: Interruption) -> bool:
-        """Return False for a run with an open yes: who could let its call run died with the worker."""
+        """Refuse to adopt a run with an unused approval, because its approval server died with the worker."""
         return asked.answer != _YES or bool(turn.answer_used)
 
     def equip(self, order: Order, ground: RunGround) -> Order:
-        """Give the run the policy's rules for tool calls, and who tells its hooks what a person said."""
+        """Give the run the policy's tool rules, and a server that tells its hooks the person's answer."""
         turn, locale = ground.turn, ground.turn.request.locale
         try:
             file = ground.policy()

@@ -1,1 +1,1 @@
-"""Leases: holding one, taking back those of dead workers, and whether this worker is alive."""
+"""Leases: renew held leases, reclaim the leases of dead workers, and report worker health."""

@@ -1,6 +1,7 @@
-"""The health of this machine: can it write a session's folder and start a process? A sick host hurts nobody.
+"""Health of the worker's machine: whether sessions can be written and processes started.
 
-Its worker gives back what it holds, takes no more, and says why, until a probe works (docs/reliability.md).
+The worker of a sick machine hands its turns over, takes no messages, and shows the reason until a probe succeeds
+(docs/reliability.md).
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from worker.runners.base import RunResult
 
 log = structlog.get_logger()
 
-#: How often a machine that is well is probed, in seconds; one that is sick is probed with each heartbeat of the worker.
+#: Seconds between probes of a healthy machine. A sick machine is probed with each heartbeat.
 _LOOK_SECONDS = 15.0
-#: A disk that does not take this many bytes is full.
+#: A disk that cannot store this many bytes counts as full.
 _ROOM = 256 * 1024
 _SPAWN_SECONDS = 10.0
-#: An error of a machine on which the probe works all the same is forgiven up to this delivery of a turn.
+#: Up to this delivery of a turn, a machine error with a successful probe is blamed on the machine.
 _FORGIVEN = 4
-#: A machine whose kernel killed something for want of memory is left alone so long, in seconds; as is one on which so
-#: many agents in a row were killed by nobody of us.
+#: Seconds without new turns after an out-of-memory kill, and the number of externally killed agents in a row that has
+#: the same effect.
 _STARVED_SECONDS, _KILLED_IN_A_ROW = 15.0, 3
-#: The kernel's count of all processes that it killed for want of memory, those of others on this machine too.
+#: The kernel's count of out-of-memory kills on the whole machine, including foreign processes.
 _VMSTAT = Path("/proc/vmstat")
 
 
 def obstacle(folder: Path) -> str:
-    """Say why this machine cannot carry out turns: sessions take no file, or no process starts; or empty."""
+    """Return why this machine cannot carry out turns; empty if sessions can be written and processes started."""
     name = folder / f".probe-{secrets.token_hex(6)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,13 +59,13 @@ def obstacle(folder: Path) -> str:
 
 
 def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
-    """The file in which the kernel counts what it killed for want of memory: of our cgroup, else of the machine."""
+    """Return the file that counts out-of-memory kills, of our cgroup if possible, else of the machine."""
     with contextlib.suppress(OSError):
         for line in (proc / "cgroup").read_text().splitlines():
             _, kinds, path = line.split(":", 2)
             file = "memory/{}/memory.oom_control" if kinds == "memory" else "{}/memory.events"
             if kinds in {"", "memory"}:
-                # In a container the path may be that of the host, and the mount the container's own group.
+                # A container may see the host's path here, while the mount shows the container's own group.
                 for found in (mounted / file.format(path.strip("/")), mounted / file.format(".")):
                     if oom_kills(found) is not None:
                         return found
@@ -72,7 +73,7 @@ def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/c
 
 
 def oom_kills(counter: Path) -> int | None:
-    """Return how many processes the kernel has killed so far for want of memory; None where it does not say."""
+    """Return the number of out-of-memory kills; None if the kernel does not report the number."""
     with contextlib.suppress(OSError, ValueError):
         facts = dict(line.split(None, 1) for line in counter.read_text().splitlines())
         return int(facts["oom_kill"]) if "oom_kill" in facts else None
@@ -80,7 +81,7 @@ def oom_kills(counter: Path) -> int | None:
 
 
 class Host:
-    """The machine as a worker process sees it. Used by many threads at once."""
+    """The machine's health as seen by one worker process. Thread-safe."""
 
     def __init__(self, folder: Path, probe: Callable[[Path], str] = obstacle, counter: Path | None = None) -> None:
         self._folder = folder
@@ -91,11 +92,11 @@ class Host:
         self._starved, self._starved_at = "", float("-inf")
         self._lock = threading.Lock()
         self._looked = float("-inf")
-        #: Why this machine carries out no turns now; empty while it is well.
+        #: Why this machine takes no turns now; empty while the machine is healthy.
         self.sick = ""
 
     def look(self) -> str:
-        """Probe the machine now, and return ``sick``. Writes a file and starts a process: blocks for milliseconds."""
+        """Probe the machine now and return ``sick``. Blocks for some milliseconds."""
         with self._lock:
             found = self._probe(self._folder) or self._starves()
             self._looked = time.monotonic()
@@ -107,18 +108,18 @@ class Host:
         return found
 
     def watch(self) -> str:
-        """Probe the machine if it is time to: called with each heartbeat of the worker. Returns ``sick``."""
+        """Probe the machine if a probe is due, and return ``sick``. Called with each worker heartbeat."""
         due = self.sick or time.monotonic() - self._looked >= _LOOK_SECONDS
         due = due or (self._counter != _VMSTAT and (oom_kills(self._counter) or 0) > self._kills)
         return self.look() if due else self.sick
 
     def heard(self, completion: Completion) -> bool:
-        """An agent's run has ended. True: others killed it, so the machine is to be looked at. Does not block."""
+        """Note the end of an agent run. Return True if an outsider killed the agent, so that a probe is needed."""
         self._killed = self._killed + 1 if completion.lost else 0
         return completion.lost
 
     def _starves(self) -> str:
-        """Say why agents are killed here, or empty. The whole machine's count matters only where one was killed."""
+        """Return why agents are being killed on this machine; empty if they are not."""
         kills, now = oom_kills(self._counter) or 0, time.monotonic()
         if kills > self._kills and (self._killed or self._counter != _VMSTAT):
             self._starved, self._starved_at = "its kernel kills processes for want of memory", now
@@ -132,15 +133,15 @@ class Host:
         return self._starved if now - self._starved_at < _STARVED_SECONDS else ""
 
     def blamed(self, error: OSError, delivery: int) -> bool:
-        """True if an error is the machine's fault, not the turn's. Probes, so that a sick machine is known as one.
+        """Return True if the machine, not the turn, caused an error. Probes the machine.
 
-        Where the probe works, an error of a machine that is short of something (``SHORT_OF``) is its fault in a
-        turn's first deliveries only: a turn that meets it again and again must end.
+        If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during the
+        turn's first deliveries, so that a turn that keeps failing ends.
         """
         return bool(self.look()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
 
     def weighed(self, result: RunResult, delivery: int) -> RunResult:
-        """A run's result; an error of the machine passes as any other where ``blamed`` would not blame it."""
+        """Turn a host error into a transient error unless the machine is to blame."""
         completion = result.completion
         if completion.kind is not ErrorKind.HOST or self.look() or delivery <= _FORGIVEN:
             return result

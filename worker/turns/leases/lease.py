@@ -1,11 +1,9 @@
-"""Leases: a turn is ours only as long as the store confirms it.
+"""Leases: a worker owns a turn only while the store confirms the lease.
 
-One thread per process keeps all leases in one command, over its own connection with short time-outs and no resends: a
-store that hangs cannot hold it up beyond the leases, and a busy main loop fences nobody. It fences itself by its own
-clock: without an acknowledged beat in time the run must stop before the lease ends, because after that another worker
-may take the turn. An agent is only suspended then, by its guard, until the store has said whose turn it is: a machine
-that was frozen goes on with what nobody took. A main loop that has stopped turning keeps no lease either
-(``LOOP_SECONDS``).
+One thread per process renews all leases in one command, on its own connection with short timeouts and no resends. A
+hanging store or a busy main loop therefore cannot delay the renewal. The lease also expires by the local clock: without
+a confirmed renewal the agent is suspended before another worker may take the turn, and continues only if the store
+still confirms this worker. A main loop that stops turning loses its leases as well (``LOOP_SECONDS``).
 """
 
 from __future__ import annotations
@@ -28,28 +26,28 @@ from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 
 log = structlog.get_logger()
 
-#: A main loop that has not turned for this long is stuck, in seconds: its turns are left to other workers.
+#: Seconds without a turn of the main loop before its leases are given up.
 LOOP_SECONDS = 10.0
-#: Beats per lease, and the part of the lease that is kept back for stopping the agent.
+#: Renewals per lease, and the share of the lease reserved for stopping the agent.
 _BEATS_PER_LEASE = 4
 _MARGIN = 0.25
-#: The part of a lease that a round may wait for its answer. A round is slow long before (``SLOW_SHARE``): a link that
-#: gets slower is seen before it costs a lease. Behind a round without an answer another one fits.
+#: Longest wait for a renewal's answer, as a share of the lease; leaves time for a second renewal. Rounds are reported
+#: as slow much earlier (``SLOW_SHARE``).
 _ANSWER_SHARE = 1 / 3
-#: A store that did not answer is asked again after this part of a period: it may be back long before the next round.
+#: Delay before retrying an unanswered renewal, as a share of the renewal period.
 _AGAIN_SHARE = 0.1
 
 
 class Lease:
-    """One held turn. A runner polls it as its ``Stop``: ``reason`` to end the agent, ``lease_ends`` to outlive none."""
+    """One held turn. Runners poll its ``reason`` to end the agent; no agent outlives ``lease_ends``."""
 
     def __init__(self, claim: Claim, seconds: float, deadline: float) -> None:
         self.claim = claim
-        #: The holder carried out the link before this one too, and saw it end.
+        #: Whether the same worker also carried out the preceding task.
         self.continued = False
-        #: The session's files as this holder brought or last kept them; None before. See ``session_files``.
+        #: The session's files as last loaded or saved by this worker; None before (``session_files``).
         self.snapshot: Snapshot | None = None
-        #: The command that may give the turn back is on its way: its answer alone says whether the turn was lost.
+        #: A command that may give the turn back is in flight; only its reply tells whether the lease was lost.
         self.giving_back = False
         self.deadline = deadline
         self._held_seconds = seconds * (1 - _MARGIN)
@@ -58,59 +56,61 @@ class Lease:
 
     @property
     def lease_ends(self) -> float:
-        """Until when, by ``time.monotonic()``, the turn is surely ours."""
+        """Return the ``time.monotonic()`` value until which the turn is certainly held."""
         return self._acknowledged + self._held_seconds
 
     @property
     def lapsed(self) -> bool:
-        """True when only the store knows the turn's holder."""
+        """Return True if the lease has expired by the local clock."""
         return time.monotonic() > self._acknowledged + self._held_seconds
 
     @property
     def in_doubt(self) -> bool:
-        """True when the clock says that the lease is over, and the store has not said whose turn it is."""
+        """Return True if the lease has expired locally and the store has not confirmed a new holder."""
         return not self._reason and self.lapsed
 
     @property
     def reason(self) -> str:
-        """Return why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
+        """Return why the run must stop: cancelled, expired, shutdown or fenced; empty while the run may continue."""
         if not self._reason:
             now = time.monotonic()
             if now > self._acknowledged + self._held_seconds:
-                # Kept: its reader stops the agent, and a beat that succeeds later does not bring it back.
+                # The reason is final: the agent is being stopped, and a late renewal must not revive the run.
                 self._reason = "fenced"
             elif now > self.deadline:
                 self._reason = "expired"
         return self._reason
 
     def stop(self, reason: str) -> None:
-        """Ask the run to stop; the first reason stays, but a lost lease overrules any other."""
+        """Ask the run to stop. The first reason stays, except that "fenced" replaces any other."""
         if not self._reason or reason == "fenced":
             self._reason = reason
 
     def acknowledge(self, asked_at: float) -> None:
-        """The store confirmed a beat that was sent at ``asked_at`` (``time.monotonic()``)."""
+        """Record that the store confirmed a renewal sent at ``asked_at`` (``time.monotonic()``)."""
         self._acknowledged = asked_at
 
     def go_on(self, claim: Claim) -> None:
-        """The holder has the next link too, by the same token; its lease began again when that was asked for."""
+        """Continue with the turn's next task under the same token; its claim renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 
     async def confirm(self, ledger: Ledger) -> None:
-        """Before a folder is touched or an agent started: after a freeze only the store knows the holder: ask it.
+        """Ask the store who holds the turn if the lease has expired locally.
+
+        Call this method before touching a folder or starting an agent.
 
         Raises:
-            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote must stay.
+            Fenced: another worker holds the turn.
         """
         if self.lapsed:
             self.acknowledge(await ledger.confirm(self.claim))
 
 
 class LeaseKeeper:
-    """Renews every lease this process holds, all in one round."""
+    """Renews all leases of this process together."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
@@ -129,27 +129,27 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the renewal thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread. Leases still held run out by themselves."""
+        """Stop the thread. Remaining leases expire."""
         self._closing.set()
 
     def turned(self) -> None:
-        """The process's main loop turned. Once called, it must be called every second: else no lease is kept.
+        """Note that the main loop turned. Once called, this method must be called every second to keep the leases.
 
-        A process that never calls it, because threads carry out its turns, has no main loop to wait for.
+        Processes that carry out turns in threads never call this method and have no main loop to watch.
         """
         self._turned_at = time.monotonic()
 
     @property
     def worst_round(self) -> float:
-        """The longest round of the last minute, in seconds; 0 when no lease was held."""
+        """Return the longest renewal round of the last minute, in seconds; 0 if no lease was held."""
         return self._rounds.worst(time.monotonic())
 
     def stop_all(self, reason: str) -> None:
-        """Ask every run of this process to stop, also one that was claimed and is about to begin."""
+        """Ask all runs of this process to stop, including runs that have not started yet."""
         with self._lock:
             self._all_stop = reason
             for lease in self._leases.values():
@@ -157,7 +157,7 @@ class LeaseKeeper:
 
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[Lease]:
-        """Keep a claim's lease while the block runs."""
+        """Renew a claim's lease while the block runs."""
         lease = Lease(claim, self._settings.lease_seconds, claim.taken_at + claim.seconds_left)
         with self._lock:
             self._leases[claim.token] = lease
@@ -180,20 +180,22 @@ class LeaseKeeper:
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
             late = time.monotonic() - planned
-            if late > self._period and self._turned_at is not None:  # this process was frozen, and its loop with it
+            if (
+                late > self._period and self._turned_at is not None
+            ):  # the whole process was frozen, so the loop is not to blame
                 self._turned_at += late
             if not (held := self._held()) or not self._loop_turns():
-                self._answered = True  # nobody was asked
+                self._answered = True  # no renewal was due
             else:
                 try:
                     self._renew(held, planned)
                 except Exception:
-                    # This thread keeps every lease of the process: one round's trouble must not end it.
+                    # This thread renews every lease of the process and must survive errors of a single round.
                     log.exception("lease.round_crashed")
             planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
     def _loop_turns(self) -> bool:
-        """Return whether the main loop turns; one that is stuck cannot work for its turns, nor stop their agents."""
+        """Return whether the main loop turns. A stuck loop can neither work on its turns nor stop their agents."""
         stuck = self._turned_at is not None and time.monotonic() - self._turned_at > LOOP_SECONDS
         if stuck and not self._stuck:
             log.error("lease.loop_stuck", worker=self._worker, seconds=LOOP_SECONDS, turns=len(self._leases))
@@ -201,7 +203,7 @@ class LeaseKeeper:
         return not stuck
 
     def _renew(self, held: list[Lease], planned: float) -> None:
-        """One round: every lease in one command. ``planned`` is when it was to begin."""
+        """Renew all leases in one command; ``planned`` is the scheduled start of the round."""
         asked_at, answered = time.monotonic(), True
         try:
             said = self._beats.renew([lease.claim for lease in held])

@@ -1,8 +1,8 @@
-"""The reaper: finds the turns that no worker holds. Every worker process has one, and one of them looks for all.
+"""The reaper: finds turns that no worker holds. One worker process reaps on behalf of all workers.
 
-It announces what was not claimed, takes turns from workers that died or froze, and ends what was cancelled. It takes
-nothing before reapers have looked without a gap for one lease, nor when the store's clock has just jumped: after an
-outage every holder gets the chance to beat first (``calm``).
+The reaper announces unclaimed turns, reclaims turns of dead or frozen workers, and ends cancelled turns. Turns are
+reclaimed only after reapers have been looking for one lease without a gap and the store's clock has not jumped, so that
+every holder can renew first after an outage (``calm``).
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ from worker.turns.loops.threads import Short
 
 log = structlog.get_logger()
 
-#: Due turns that are read at once, and those of them that are taken, announced or ended.
+#: Due turns read at once, and due turns handled at once.
 _READ_AT_MOST, _REAP_AT_MOST = 1000, 100
-#: For so many looks it leaves the others alone: another takes over before the calm ends (``Calm``).
+#: Looks left to other reapers after a failed publication, so that another reaper takes over (``Calm``).
 _STEPS_BACK = 2.0
-#: Idle, it says so often that it knows the line of turns, in seconds (``line.lua``).
+#: Seconds between signs that an idle reaper maintains the fair queue (``line.lua``).
 _KNOWN_SECONDS = 600.0
 
 
 class Reaper:
-    """Looks at due turns, in the second loop.
+    """Handles due turns, in the second loop.
 
-    It reports to ``lost`` the Celery task from which it took a turn, and that task's worker, and to ``ended`` a
-    turn that it ended. These two, ``announce`` and ``first`` may block: the latter is for turns that never ran.
-    Where one of these says False, the message was not published, and another reaper is let look for a while.
+    Args:
+        settings: the settings of the installation.
+        worker: the name of this worker process.
+        announce: publishes a task of a turn; returns False if publishing failed. May block.
+        first: publishes a task of a turn that never ran. May block.
+        lost: receives the Celery task and worker of each reclaimed turn.
+        ended: receives each turn that the reaper ended.
+        connection: the connection to share.
     """
 
     def __init__(
@@ -69,17 +74,17 @@ class Reaper:
         self._behind = ""
 
     async def leave(self) -> None:
-        """Nobody has to know: other reapers go on."""
+        """Do nothing: the other reapers need no notice."""
 
     async def poll(self) -> None:
-        """Look, but leave out every other look while there is no unfinished turn: idle workers cost the store little.
+        """Look for due turns; skip every second look while no turn is unfinished.
 
         Raises:
             RedisError: the store does not answer.
         """
         self._left_out = self._idle and not self._left_out
         if not self._left_out:
-            self._idle = False  # should the store not answer, nobody knows
+            self._idle = False  # if the store does not answer, the backlog is unknown
             await self.look()
 
     async def recall(self) -> None:
@@ -87,9 +92,9 @@ class Reaper:
         await self._ledger.recall()
 
     async def look(self) -> None:
-        """Look once at everything that is due, unless another reaper does. With nothing to do, one command.
+        """Handle all due turns once, unless another process reaps. Without unfinished turns this costs one command.
 
-        The calm time may begin again with the first turn: the leases of turns that were not there yet end after it.
+        The calm period may restart with the first turn, because new leases end after the period.
 
         Raises:
             RedisError: the store does not answer.
@@ -118,14 +123,14 @@ class Reaper:
         if self._clocks.jumped_back or looked.set_back:
             log.warning("reaper.clock_set_back")
             await self._ledger.recall()
-        # 100,000 turns may wait, and hundreds of workers die at once; but others must see that it looks.
+        # The time limit lets other reapers see that this reaper is alive, even with 100,000 due turns.
         until = time.monotonic() + self._settings.reap_seconds
         while await self._look_at_due(int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
             pass
         await self._ledger.fold()
 
     async def _look_at_due(self, now: int, *, may_take: bool) -> bool:
-        """Look at what is due; True if more may be. Those whose announcements wait hold up no other."""
+        """Handle due turns; return True if more may be due. Turns with postponed announcements do not block others."""
         due = await self._backlog.due(now, _READ_AT_MOST)
         others = await self._backlog.put_off(due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
@@ -136,7 +141,7 @@ class Reaper:
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release(self) -> None:
-        """Start turns that the fair queue may release now, and give back slots of turns that have ended."""
+        """Start turns that the fair queue releases, and free slots of turns that have ended."""
         behind = self._behind
         found = await self._ledger.release(behind)
         for link, turn_id, session_id in found.left:
@@ -173,6 +178,6 @@ class Reaper:
     async def _published(
         self, publish: Callable[[Link, str, str], bool | None], link: Link, turn_id: str, session_id: str
     ) -> None:
-        """Publish a message. Where the broker cannot be reached from here, it may be from elsewhere."""
+        """Publish a task. On failure pause, so that a worker with a working broker connection takes over."""
         if await self._threads.do(functools.partial(publish, link, turn_id, session_id)) is False:
             self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

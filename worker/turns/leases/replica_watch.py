@@ -1,9 +1,9 @@
-"""Keeps Sentinel from promoting a server that has not caught up, with ``HELIX_DURABILITY=replicated``.
+"""Keeps Sentinel from promoting a replica that lags behind, for ``HELIX_DURABILITY=replicated``.
 
-``replica-priority 0`` says that Sentinel may never promote a server. The master gets it with each acknowledgement
-(``api_client.store``), so an old master that comes back has it. Here a replica gets it as soon as it falls behind, and
-loses it only once it has all that the master had a look before. While the master does not answer nothing changes:
-each server that was in step then may take over.
+A server with ``replica-priority 0`` is never promoted. The master receives the priority 0 with each acknowledgement
+(``api_client.store``), so a returning old master cannot be promoted. Here a replica gets the priority 0 as soon as the
+replica lags, and loses it after catching up with the master's previous offset. While the master is away priorities stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ from api_client.contract.settings.sentinels import Sentinels
 log = structlog.get_logger()
 
 _LOOK_SECONDS, _ANSWER_SECONDS = 0.5, 0.5
-#: Priorities of a server that may be promoted, and of one that may not.
+#: Priorities of servers that may and may not be promoted.
 MAY, MAY_NOT = 100, 0
 
 Info = Mapping[str, Any]
 
 
 def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
-    """The priority that a replica should have, by its ``INFO replication`` and its master's, asked for after it. Pure.
+    """Return the ``replica-priority`` that a replica should have.
 
-    ``address`` is the replica's, as its master lists it; ``offset`` how far the master had written a look before, 0:
-    not known.
+    Args:
+        replica: the replica's ``INFO replication``.
+        address: the replica's address in the master's list.
+        master: the master's ``INFO replication``, read after the replica's.
+        offset: the master's offset one look earlier; 0 if unknown.
     """
     online = any(
         each.get("state") == "online" and (str(each.get("ip")), int(each.get("port", 0))) == address
@@ -49,7 +52,7 @@ def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: i
 
 
 class ReplicaWatch:
-    """Looks at all servers behind Sentinel, in the second loop. Several processes do no harm."""
+    """Watches all servers behind Sentinel, in the second loop. Several processes may do so at once."""
 
     def __init__(self, settings: Settings) -> None:
         replicated = settings.durability == "replicated" and settings.store_url
@@ -60,16 +63,16 @@ class ReplicaWatch:
             "retry": Retry(NoBackoff(), 0),
         }
         self._servers: dict[tuple[str, int], Redis] = {}
-        self._written: tuple[tuple[str, int], int] = (("", 0), 0)  # the last master, and how far it had written
+        self._written: tuple[tuple[str, int], int] = (("", 0), 0)  # the last master and its offset
         self.name, self.seconds = "replica-watch", _LOOK_SECONDS if self._sentinels else 0.0
         nodes = list(self._sentinels.nodes) if self._sentinels else []
         self._asked: Any = Sentinel(nodes, **self._options)  # type: ignore[no-untyped-call]
 
     async def leave(self) -> None:
-        """The priorities stay."""
+        """Do nothing: the priorities stay."""
 
     async def poll(self) -> None:
-        """One round. Raises ``RedisError``: no sentinel, or not the master, answers."""
+        """Update the priorities of all replicas once. Raises ``RedisError`` if no sentinel or master answers."""
         assert self._sentinels is not None  # noqa: S101 - a fact for the type checker
         name = self._sentinels.master
         address = tuple(await self._asked.discover_master(name))
@@ -88,7 +91,7 @@ class ReplicaWatch:
             wanted = priority_of(info, each, master, offset if before == address else 0)
             if info.get("role") == "slave" and wanted != int(info.get("slave_priority", wanted)):
                 log.info("replica.priority", server=f"{each[0]}:{each[1]}", priority=wanted)
-                with contextlib.suppress(RedisError):  # its user may not: doctor says so
+                with contextlib.suppress(RedisError):  # the user may lack the permission; doctor reports that
                     await self._server(each).config_set("replica-priority", wanted)
 
     def _server(self, address: tuple[str, int]) -> Redis:
@@ -106,7 +109,7 @@ class ReplicaWatch:
 
 
 async def _listed(sentinel: Redis, master: str) -> list[tuple[str, int]] | None:
-    """The replicas that a sentinel knows; None when it does not answer."""
+    """Return the replicas known to a sentinel; None if the sentinel does not answer."""
     try:
         return [(str(each["ip"]), int(each["port"])) for each in await sentinel.sentinel_slaves(master)]
     except (RedisError, OSError):

@@ -1,4 +1,4 @@
-"""The event loop of a worker process, in a separate thread."""
+"""The event loop of a worker process, which runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: A loop that did not look around for this long held up every turn of its process, in seconds.
+#: Blocking the loop this long delays every turn of the process, in seconds.
 BLOCKED_SECONDS = 0.05
-#: Between two log lines about that, in seconds.
+#: Seconds between two warnings about a blocked loop.
 _SAY_SECONDS = 10.0
-#: How often the loop shows that it turns, in seconds.
+#: Seconds between two signs of life of the loop.
 _TURN_SECONDS = 0.5
 
 
 class Loop:
-    """The loop, and the work that was begun in it.
+    """The event loop and its running work.
 
-    ``on_turn`` is called in the loop every half a second: when it is not, the loop is stuck.
+    The loop calls ``on_turn`` every half second; a missing call means that the loop is stuck.
     """
 
     def __init__(self, on_turn: Callable[[], object] = lambda: None) -> None:
@@ -44,38 +44,38 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
         self._blocks = Rounds(BLOCKED_SECONDS)
         self._said_at = float("-inf")
-        #: When it last turned, by ``time.monotonic()``.
+        #: When the loop last turned, as a ``time.monotonic()`` value.
         self.turned_at = 0.0
 
     def start(self) -> None:
-        """Start the thread; returns when the loop turns."""
+        """Start the thread and wait until the loop runs."""
         self._thread.start()
         self._ready.wait()
 
     def begin(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin a piece of work, from any thread. It sees to its own errors."""
+        """Start a coroutine in the loop, from any thread. The coroutine handles its own errors."""
         with self._lock:
             self._open += 1
             self._idle.clear()
             alone = not self._new
             self._new.append(make)
-        if alone:  # else the loop is woken already, and has not looked yet
+        if alone:  # otherwise the loop is already woken
             self._running.call_soon_threadsafe(self._begin)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call something in the loop after a while, from any thread."""
+        """Call a function in the loop after a delay, from any thread."""
         self._running.call_soon_threadsafe(self._running.call_later, seconds, call)
 
     def result_of(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do a piece of work and wait for it, from another thread."""
+        """Run a coroutine in the loop and wait for its result, from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._running).result()
 
     def wait_idle(self, seconds: float | None = None) -> bool:
-        """Wait until all work that was begun is done; False when it is not within ``seconds``."""
+        """Wait until all started work is done; return False after ``seconds``."""
         return self._idle.wait(seconds)
 
     def close(self) -> None:
-        """End the loop; its rest is cancelled."""
+        """Stop the loop and cancel the remaining work."""
         if self._thread.is_alive():
             self._running.call_soon_threadsafe(self._ending.set)
             self._thread.join()
@@ -104,7 +104,7 @@ class Loop:
 
     @property
     def worst_block(self) -> float:
-        """The longest time of the last minute that the loop did not look around, in seconds; 0 below the limit."""
+        """Return the longest block of the last minute, in seconds; 0 below the limit."""
         return self._blocks.worst(time.monotonic())
 
     def _run(self) -> None:
@@ -134,7 +134,7 @@ class Loop:
 
 
 class _Timed(selectors.DefaultSelector):
-    """A selector that measures how long the loop stays away from it: ``on_long`` is called with the seconds."""
+    """A selector that reports to ``on_long`` how long the loop stayed away, in seconds."""
 
     def __init__(self, on_long: Callable[[float], object]) -> None:
         super().__init__()

@@ -1,20 +1,20 @@
-"""The time that a process takes for quick work, such as renewing its leases: noticed before it costs a turn."""
+"""Durations of periodic work, such as lease renewals, to detect slow rounds before a lease is lost."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 
-#: A round is slow when it takes this part of a lease: at the default lease of 6 s, one second.
+#: A slow round takes this share of a lease: one second at the default lease of 6 s.
 SLOW_SHARE = 1 / 6
-#: The worst round of so long is shown, in seconds.
+#: Seconds for which the worst round is shown.
 _SHOWN_SECONDS = 60.0
 
 
 class Rounds:
-    """The rounds of one process, each from when it was to begin to when it had ended, in seconds.
+    """Recent rounds of one process, measured in seconds from scheduled start to end. Thread-safe.
 
-    ``limit``: a longer one is slow. For any thread.
+    A round longer than ``limit`` is slow.
     """
 
     def __init__(self, limit: float) -> None:
@@ -24,7 +24,7 @@ class Rounds:
         self.slow = False
 
     def add(self, ended_at: float, seconds: float) -> bool:
-        """Note a round; True when with this one the rounds began to be slow. ``ended_at`` by ``time.monotonic()``."""
+        """Record a round; return True if the rounds became slow now. ``ended_at`` is a ``time.monotonic()`` value."""
         with self._lock:
             self._rounds.append((ended_at, seconds))
             self._forget(ended_at)
@@ -32,7 +32,7 @@ class Rounds:
         return self.slow and not was
 
     def worst(self, now: float) -> float:
-        """The longest round of the last minute; 0 when there was none."""
+        """Return the longest round of the last minute; 0 if there was none."""
         with self._lock:
             self._forget(now)
             return max((seconds for _, seconds in self._rounds), default=0.0)

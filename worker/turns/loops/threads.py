@@ -1,4 +1,4 @@
-"""The threads of a worker process: for work that blocks, so that the event loop never does."""
+"""Thread pools of a worker process for blocking work, which must stay out of the event loop."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from worker.turns.loops.loop import T
 
 P = ParamSpec("P")
 
-#: Folders are prepared and published by this many at once.
+#: Folders prepared and published at once.
 _FILES = 4
-#: Sessions are brought and sent by this many at once.
+#: Sessions loaded and saved at once.
 _TRANSFERS = 8
 
 
 class Threads:
-    """The pools. A thread is made when it is first needed, and kept."""
+    """The thread pools. Threads start on demand and are kept."""
 
     def __init__(self, checks: int) -> None:
-        self._runs = ThreadPoolExecutor(10_000, "run")  # slots decide how many are used
+        self._runs = ThreadPoolExecutor(10_000, "run")  # slots limit the number in use
         self._checks = ThreadPoolExecutor(max(1, checks), "check")
         self._files = Short(_FILES, "files")
         self._transfers = ThreadPoolExecutor(_TRANSFERS, "transfer")
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what takes as long as an agent."""
+        """Run work that lasts as long as an agent."""
         return await self._in(self._runs, work, *args, **kwargs)
 
     async def checks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Judging: here, or in one of the children that all these threads share."""
+        """Run validation work, which may use one of the shared child processes."""
         return await self._in(self._checks, work, *args, **kwargs)
 
     async def files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Short work with files, or with the broker."""
+        """Run short work with files or with the broker."""
         self._loop = asyncio.get_running_loop()
         done: T = await self._files.do(functools.partial(work, *args, **kwargs))
         return done
 
     async def transfers(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What waits for an object store."""
+        """Run a transfer to or from an object store."""
         return await self._in(self._transfers, work, *args, **kwargs)
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,31 +57,31 @@ class Threads:
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
     def asked(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """The result of a coroutine, for work in one of these threads: the loop that gave the work does it.
+        """Run a coroutine in the calling work's event loop, from one of these threads, and return its result.
 
-        Raises ``TimeoutError``: not within so many ``seconds``.
+        Raises:
+            TimeoutError: the coroutine took longer than ``seconds``.
         """
         assert self._loop is not None, "asked outside of any work"  # noqa: S101 - a fact for the type checker
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def close(self) -> None:
-        """Take no more work. What is at work goes on."""
+        """Accept no more work. Running work continues."""
         for pool in (self._runs, self._checks, self._files, self._transfers):
             pool.shutdown(wait=False)
 
 
-#: Where a result goes; what makes it.
+#: A result's future, and the function that computes the result.
 _Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
-#: Where a result goes; the result, or the error.
+#: A result's future, and the result or the error.
 _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 
 class Short:
-    """Threads for work that takes less time than ``ThreadPoolExecutor`` takes to hand it over. For one loop.
+    """Threads for work shorter than the hand-over of ``ThreadPoolExecutor``. For one event loop.
 
-    ``python -m tests.lab.bench.threads`` shows both: 5 us of processor a call, and 15 to 40, with 20 or more in flight.
-
-    They are daemons: the process may end in the middle of such work, as it may die there.
+    ``python -m tests.lab.bench.threads`` compares both: 5 us of processor time a call, against 15 to 40 us with 20 or
+    more calls in flight. The threads are daemons, so the process may exit in the middle of their work.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -92,7 +92,7 @@ class Short:
         self._threads = self._busy = 0
 
     async def do(self, work: Callable[[], Any]) -> Any:
-        """The work's result, or what it raises."""
+        """Run the work in a thread; return its result or raise its error."""
         future = asyncio.get_running_loop().create_future()
         self._busy += 1
         if self._threads < min(self._busy, self._most):
@@ -102,7 +102,7 @@ class Short:
         return await future
 
     def shutdown(self, *, wait: bool) -> None:
-        """End the threads when nothing is left to do, as ``ThreadPoolExecutor`` does. Nobody can ``wait`` for it."""
+        """Let the threads finish the queued work and end. ``wait`` is ignored."""
         for _ in range(self._threads):
             self._queue.put(None)
 
@@ -114,14 +114,14 @@ class Short:
             except BaseException as raised:
                 result, error = None, raised
             self._done.append((future, result, error))
-            if not self._woken:  # else the loop has still to look, and finds this too
+            if not self._woken:  # otherwise the loop will still find this result
                 self._woken = True
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
                     future.get_loop().call_soon_threadsafe(self._end_all)
-            del order, future, work, result, error  # not to be kept until the next work comes
+            del order, future, work, result, error  # free the references before waiting
 
     def _end_all(self) -> None:
-        self._woken = False  # first: what ends from here on wakes the loop again
+        self._woken = False  # reset first, so that later results wake the loop again
         while self._done:
             future, result, error = self._done.popleft()
             self._busy -= 1

@@ -1,4 +1,4 @@
-"""The second event loop of a worker process: for what looks at the store again and again, and carries out no turn."""
+"""The second event loop of a worker process, for periodic polling of the store. Carries out no turns."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from api_client.contract.errors import StoreUnavailable
 log = structlog.get_logger()
 
 
-#: A process that ends waits so long for the looks that are under way, and for those who leave, in seconds.
+#: Seconds that a closing process waits for running polls and farewells.
 _LEAVE_SECONDS = 2.0
 
 
 class Watcher(Protocol):
-    """All that is to be looked at. Its connections belong to the loop.
+    """Something to poll regularly. Its connections belong to the second loop.
 
     Attributes:
-        name: what log lines call it. seconds: between two looks; 0: there is nothing to look at.
+        name: the name in log lines.
+        seconds: the time between two polls; 0 disables polling.
     """
 
     name: str
     seconds: float
 
     async def poll(self) -> None:
-        """Look once. May raise ``RedisError``, ``StoreUnavailable``."""
+        """Poll once. May raise ``RedisError`` or ``StoreUnavailable``."""
 
     async def leave(self) -> None:
         """Tell the store that this process ends. May raise ``RedisError``."""
 
 
 class Watch:
-    """The loop. No fault ends a watcher: what it does would stay undone."""
+    """The polling loop. Errors of a poll never stop its watcher."""
 
     def __init__(self, watchers: Sequence[Watcher] = ()) -> None:
         self._watchers = [each for each in watchers if each.seconds]
@@ -46,16 +47,16 @@ class Watch:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="watch", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; returns when the loop turns."""
+        """Start the thread and wait until the loop runs."""
         self._thread.start()
         self._ready.wait()
 
     def add(self, watcher: Watcher) -> None:
-        """Look here too, at once and from now on. For any thread, once it is started."""
+        """Start polling another watcher at once. Thread-safe after ``start``."""
         self._loop.call_soon_threadsafe(self._begin, watcher, 0.0)
 
     def close(self) -> None:
-        """Stop after the looks that are under way; those who watch leave, if the store answers soon."""
+        """Stop after the running polls, and let each watcher say goodbye if the store answers soon."""
         if self._thread.is_alive():
             self._closing.set()
             self._loop.call_soon_threadsafe(self._ending.set)
@@ -88,7 +89,7 @@ class Watch:
                     away = False
                     log.info("store.back", thread=watcher.name)
             except (RedisError, StoreUnavailable) as error:
-                if not away:  # once, however long it lasts
+                if not away:  # log only once per outage
                     away = True
                     log.warning("store.away", thread=watcher.name, error=type(error).__name__)
             except Exception:

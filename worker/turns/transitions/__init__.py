@@ -1,1 +1,1 @@
-"""Transitions: a turn and what happened to it in, its next change out. Pure: no store, files or clock."""
+"""Pure transitions: each function takes a turn and an event, and returns the next change of the turn."""

@@ -1,4 +1,4 @@
-"""The move after judging an answer: pure functions from a decision to a move."""
+"""Pure transitions after an answer was validated."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ from worker.turns.transitions.usage import _NO_MORE, Usage
 def after_validation(
     turn: Turn, link: Link, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
 ) -> Move:
-    """Return what follows from the validators' findings on one attempt, whose run had this ``usage``.
-
-    ``decision`` is what ``policy``, the turn's, says about them.
-    """
+    """Return the transition that follows from a policy's decision on a validated attempt."""
     answer = attempt.answer
     issues = demote(attempt.issues, policy, final=isinstance(decision, Accept))
     facts = attempt_facts(answer=answer, edits=attempt.edits, issues=issues, changes=tuple(attempt.changes))
@@ -89,7 +86,7 @@ def _failing(reason: str, attempt: Attempt) -> PendingFailure:
 
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) -> Move:
-    """Decide after the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
+    """Pass the repaired answer, or fail the turn and keep the partial repairs."""
     left = demote(repaired.issues, policy_of(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(
@@ -117,7 +114,7 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) ->
 
 
 def after_giving_up(turn: Turn, link: Link, failing: PendingFailure, issues: Sequence[ValidationIssue]) -> Move:
-    """The honest end of a turn that has no acceptable answer: the message its user reads."""
+    """End a turn that has no acceptable answer, with a message for its user."""
     outcome = failing.outcome
     if outcome is Outcome.FAILED:
         lines = [line_of(issue) for issue in issues if issue.is_error]
@@ -130,9 +127,9 @@ def after_giving_up(turn: Turn, link: Link, failing: PendingFailure, issues: Seq
 
 
 def cannot_judge(link: Link, reason: str, code: str = "config") -> Move:
-    """The validators cannot be made on this worker: the installation is wrong, and no other answer would help.
+    """End the turn as an error because the validators cannot be built on this worker.
 
-    ``code``: why else the turn cannot go on.
+    ``code`` names another cause of the error.
     """
     failing = PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason)
     return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields=progress(failing=failing))

@@ -1,4 +1,4 @@
-"""The move after an agent run: a pure function from its result to a move."""
+"""Pure transitions after an agent run."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from worker.turns.transitions.usage import Usage
 Facts = FieldChanges[AttemptFacts]
 _NO_FACTS: Facts = attempt_facts()
 
-#: Errors that pass by themselves.
+#: Errors that usually disappear on a retry.
 _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
-#: Errors by which a service shows that it works.
+#: Errors that prove the service itself works.
 _ANSWERS = frozenset({ErrorKind.PERMANENT, ErrorKind.LIMIT})
-#: Longest reason that is shown while turns wait, in characters.
+#: Longest reason shown for waiting turns, in characters.
 _QUOTED = 200
-#: Longest wait that a service's limit is kept for, in seconds (pauses.lua has less).
+#: Longest wait accepted from a service, in seconds. pauses.lua limits the wait further.
 _LONGEST_WAIT = 86_400.0
-#: Why a run was stopped, where that ends the turn.
+#: Outcomes of turns whose run was stopped on purpose.
 CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A run that has ended, as it is to be stored."""
+    """Hold a finished agent run and build its transition."""
 
     turn: Turn
     link: Link
@@ -59,7 +59,7 @@ class _Ended:
     event: AttemptCompleted
 
     def move(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Move:
-        """The move that stores the run. ``more``: events after its own."""
+        """Return a transition that stores the run; ``more`` events follow the run's own event."""
         return Move(
             attempt=self.link.attempt,
             facts=self.facts if facts is None else facts,
@@ -69,16 +69,16 @@ class _Ended:
         )
 
     def fails(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Move:
-        """The turn is given up."""
+        """Return a transition that gives the turn up."""
         next_link = Link(FAIL, self.link.attempt)
         return self.move(self.facts | decision, next=next_link, fields=progress(failing=failing))
 
     def cannot_work(self, reason: str, code: str = "") -> Move:
-        """The turn ends as an error."""
+        """Return a transition that ends the turn as an error."""
         completion = self.result.completion
         if completion.spent:
             code = "no_credit"
-        elif not code:  # what is too long gets better by asking for less, whatever kind of error that is
+        elif not code:  # an oversized request is the caller's to shorten, whatever kind of error the service reports
             kind = ErrorKind.LIMIT if completion.fault is Fault.CONTEXT_LENGTH else completion.kind
             code = kind.value if kind else "error"
         return self.fails(PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason))
@@ -101,11 +101,23 @@ def after_run(
     strikes: int = 5,
     answer_used: str = "",
 ) -> Move:
-    """Return what follows from an agent run.
+    """Return the transition that follows from a finished agent run.
 
-    ``sent`` is what the agent was really sent (``SentInput.to_dict``) beyond ``prompt``; ``evidence`` what rules
-    collected; ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often
-    others may kill it; ``answer_used`` its nonce if it used up an answer; ``fallbacks`` for each fault who takes over.
+    Args:
+        turn: the turn that the agent worked on.
+        link: the task that ran the agent.
+        result: the result of the run.
+        prompt: the prompt of this attempt.
+        sent: the agent's full input (``SentInput.to_dict``).
+        evidence: what rules collected about the run.
+        history: the earlier attempts.
+        stop: why the run was stopped; empty if the run ended by itself.
+        unsent: events of the run that are not in the log yet.
+        transient_retries: how often a passing error is retried.
+        delays: the first retry delay and the time left.
+        fallbacks: the models that take over, by fault.
+        strikes: how many killed runs end the turn.
+        answer_used: the run's nonce if the run used up an answer.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     event = AttemptCompleted(
@@ -134,7 +146,7 @@ def after_run(
         move = _incomplete(ended, history)
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
-    if move.run_ended:  # what belongs to the run is forgotten
+    if move.run_ended:  # a finished run ends the count of hand-overs
         used |= progress(handed_over=0, avoid="")
         move = run_ended(turn, move, answer_used, whole=completion.verdict is Verdict.COMPLETE)
     move = replace(
@@ -153,7 +165,7 @@ def _facts(
     sent: Mapping[str, Any] | None,
     evidence: Mapping[str, Any] | None,
 ) -> Facts:
-    """Return the facts of a run to store, with the models that could not answer before."""
+    """Return the stored facts of a run, including the models that failed before."""
     completion = result.completion
     if turn.fell and (before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}):
         completion = replace(completion, evidence={**completion.evidence, "fallback_from": before})
@@ -172,9 +184,9 @@ def _facts(
 def _next_model(
     turn: Turn, completion: Completion, fallbacks: Mapping[str, Sequence[str]], transient_retries: int
 ) -> str:
-    """The model that takes over after an error of this one's service; empty where none does, or not yet.
+    """Return the model that takes over after a service error, or an empty string.
 
-    An error that passes soon is tried again first. A limit (429, 529) may last: the turn does not wait for its end.
+    Passing errors are retried first. A rate limit (429, 529) may last, so another model takes over at once.
     """
     if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.interruption:
         return ""
@@ -185,7 +197,7 @@ def _next_model(
 
 
 def _passed_on(ended: _Ended, model: str) -> Move:
-    """Another model runs the same attempt: it uses up none, and starts afresh."""
+    """Run the same attempt again with another model, in a fresh agent session."""
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     fault = completion.fault.value if completion.fault else ""
     fell = {"attempt": link.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
@@ -200,7 +212,7 @@ def _passed_on(ended: _Ended, model: str) -> Move:
 
 
 def _with_report(move: Move, completion: Completion) -> Move:
-    """The move, with what the run reports about its model's service."""
+    """Add to a transition what the run says about the health of its model's service."""
     said = service_said(completion)
     if said not in {"failed", "limited", "spent"}:
         return replace(move, service=said)
@@ -210,10 +222,10 @@ def _with_report(move: Move, completion: Completion) -> Move:
 
 
 def service_said(completion: Completion) -> str:
-    """Return what a run reports about its service: ``answered``, ``limited``, ``spent``, ``failed``, or nothing.
+    """Classify what a run says about its service: ``answered``, ``limited``, ``spent``, ``failed`` or empty.
 
-    Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), an account
-    without money, a bad request and a refusal are answers of a service that works.
+    Only errors that the request did not cause are failures: 5xx and lost connections. Rate limits (429, 529), an empty
+    account, a bad request and a refusal are answers of a working service.
     """
     if completion.spent:
         return "spent"
@@ -225,9 +237,10 @@ def service_said(completion: Completion) -> str:
 
 
 def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
-    """Tokens and money used before this run; without what reapers charged for an adopted one, whose usage is known.
+    """Return the tokens and money used before this run.
 
-    Those who held the turn after it and were lost as well started no agent.
+    The reaper charges lost runs by estimate; these charges are removed once an adopted run reports its real usage.
+    Workers that lost the turn after the adopted run started no agent.
     """
     lost = min(turn.strikes, turn.delivery - adopted) if adopted else 0
     tokens, cost = turn.request.reserve
@@ -235,7 +248,7 @@ def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
 
 
 def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:
-    """Return what a run that ended is counted as; a complete one is wasted only when its answer is rejected."""
+    """Return the counters of a finished run. A complete run counts as wasted only when its answer is rejected."""
     model = model_of(turn)
     counted = usage.counted(model)
     if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not move.run_ended:
@@ -250,9 +263,9 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
 
 
 def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
-    """The worker shuts down, could not keep its lease, or its machine is sick: the attempt is delivered again.
+    """Return the attempt to the queue because this worker cannot finish it.
 
-    No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
+    The turn gets no strike. The store refuses this transition if another worker already holds the lease.
     """
     lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.reported())
     counters = {"delivery.handed_over": 1}
@@ -260,11 +273,10 @@ def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
 
 
 def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
-    """The run was stopped for a reason that is not the agent's: the attempt is delivered again.
+    """Deliver the attempt again after its run was stopped for a reason outside the agent.
 
-    A worker that ends hands over at once. One that lost its lease or its guard would lose it again: so each further
-    run waits longer, and after ``MOST_HAND_OVERS`` the turn ends as an error. So does one that others killed
-    ``strikes`` times; before that it goes on elsewhere.
+    A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
+    longer. After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
     """
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     if stop == "shutdown":
@@ -280,21 +292,21 @@ def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
 
 
 def elsewhere(turn: Turn, move: Move, avoid: str) -> Move:
-    """A hand-over that leaves the turn to others than ``avoid`` (see ``Progress``), besides those it avoids already."""
+    """Make a hand-over avoid the workers matched by ``avoid``, in addition to those avoided already."""
     words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
     return replace(move, fields=move.fields | progress(avoid=words), delay_ms=max(move.delay_ms, 1))
 
 
 def given_back(turn: Turn, link: Link, reason: str) -> Move:
-    """A link that this machine cannot carry out, whatever it does: another worker carries it out. No strike."""
+    """Hand a task that this machine cannot carry out to another worker, without a strike."""
     move = _handed_over(turn, link, reason, Usage())
     return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
 def without_files(turn: Turn, link: Link, reason: str) -> Move:
-    """The object store did not give or take the session's files: the link is delivered again, each time later.
+    """Deliver the task again, later each time, because the object store failed to load or save the session's files.
 
-    A run that has ended is paid for: it waits as long as its turn may.
+    A finished run has cost money, so its turn waits until its deadline.
     """
     number = turn.handed_over + 1
     if number > MOST_HAND_OVERS and turn.state is TurnState.RUNNING:
@@ -304,15 +316,15 @@ def without_files(turn: Turn, link: Link, reason: str) -> Move:
 
 
 def called_off(turn: Turn, outcome: Outcome) -> Answer:
-    """Return the error of a turn that was cancelled, or that ran out of time."""
+    """Return the error answer of a cancelled or expired turn."""
     texts = GIVEN_UP[outcome.value]
     return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))
 
 
 def _again_later(ended: _Ended, delays: Delays) -> Move:
-    """A passing error: the same attempt again after a while, unless that would be too late.
+    """Retry the attempt after a passing error, unless the delay exceeds the turn's time.
 
-    It goes on from a text that broke off with the error. A limit of a service is not counted as an error.
+    The retry continues text that the error interrupted. A rate limit does not count as an error.
     """
     turn, link, result, completion = ended.turn, ended.link, ended.result, ended.result.completion
     delay = delay_after(completion, turn.transients, delays)
@@ -320,7 +332,7 @@ def _again_later(ended: _Ended, delays: Delays) -> Move:
         wait, left = completion.retry_after, max(0.0, delays.left)
         asked = f"the service asks to wait {wait:.0f} s, and the turn has {left:.0f} s left"
         return ended.cannot_work(f"{completion.reason}; {asked}")
-    # After an interruption its session goes on.
+    # A resumed run continues its agent session instead.
     may = policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.interruption
     text = result.text if may else ""
     goes_on = len(known(text)) >= LEAST
@@ -340,7 +352,7 @@ def _again_later(ended: _Ended, delays: Delays) -> Move:
 def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     fails, reason = attempt_facts(decision="fail"), completion.reason
-    if completion.verdict is Verdict.REFUSED:  # to ask again would be paid for and bring the same
+    if completion.verdict is Verdict.REFUSED:  # a second request would cost money and be refused again
         why = completion.why or Why.REFUSED
         return ended.fails(PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails)
     this = Attempt(number=link.attempt, text=ended.result.text, answer="", complete=False, issues=())
@@ -364,7 +376,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
 
 
 def run_refused(turn: Turn, link: Link, refusal: NotAdmitted, unsent: Sequence[Body]) -> Move:
-    """Return the end of a turn whose agent an admission does not let run once more."""
+    """End a turn because an admission refused a further run of its agent."""
     what = words_of(refusal.code, "de" if turn.request.locale == "de" else "en")
     message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
     error = TurnError(code=refusal.code, message=message, reason=str(refusal))

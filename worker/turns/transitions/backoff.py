@@ -1,4 +1,4 @@
-"""The wait of a turn after a passing error. Pure."""
+"""Pure functions for the delay of a turn after a passing error."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from dataclasses import dataclass
 
 from api_client.contract.completion import Completion, ErrorKind
 
-#: Hand-overs of an attempt that are forgiven, and the longest wait after one, in seconds.
+#: Hand-overs of an attempt before the turn fails, and the longest delay after a hand-over, in seconds.
 MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
 
 def hand_over_delay(number: int) -> float:
-    """Seconds until an attempt runs again that its worker could not keep for the ``number``-th time, counted from 1.
+    """Return the delay before the ``number``-th repetition of a handed-over attempt, in seconds.
 
-    1, 2, 4, ... and never more than 60: a worker that is overloaded gets no better by being asked at once.
+    The delay doubles from 1 second up to 60 seconds, so that an overloaded worker can recover.
     """
     return min(2.0 ** (number - 1), _LONGEST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Delays in seconds.
+    """Hold the delays of a turn, in seconds.
 
     Attributes:
-        first: the first one after a passing error; it doubles. left: the time until the turn's deadline.
+        first: the delay after the first passing error; each further error doubles the delay.
+        left: the time until the turn's deadline.
     """
 
     first: float
@@ -32,12 +33,12 @@ class Delays:
 
 
 def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
-    """Seconds until a passing error is tried again; None when the service asks for more than the turn has left."""
+    """Return the seconds to wait before retrying; None if the service demands more time than the turn has."""
     if completion.kind is ErrorKind.SESSION_LOST:
         return 0.0
     asked = completion.retry_after
     if asked >= delays.left:
         return None
-    if completion.busy:  # the store holds back all turns of this service (pauses.lua), this one too
+    if completion.busy:  # the store delays all turns of a limited service (pauses.lua), including this turn
         return 0.0
     return asked or delays.first * 2**errors_before

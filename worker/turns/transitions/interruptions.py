@@ -1,4 +1,4 @@
-"""The moves that suspend a turn and resume it, whatever it waits for. Pure; each kind adds its own to them."""
+"""Pure transitions that suspend and resume a turn; each kind of interruption adds its own changes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from worker.turns.transitions.judged_counters import gave_up_counters
 
 
 def suspended(turn: Turn, move: Move, asked: Interruption) -> Move:
-    """The move of a run that reported an interruption: the turn waits for its answer."""
+    """Suspend a turn whose run reported an interruption, until the interruption is answered."""
     return kind_of(asked).suspend(turn, move, asked)
 
 
 def resumed(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
-    """What follows from the turn's ``decision``; ``number`` is the attempt that it was suspended after.
+    """Return the transition that carries out the decision on a suspended turn.
 
-    ``best`` is the attempt that was proposed, if one was. Raises ``ValueError``: nothing was asked, or decided.
+    Args:
+        turn: the suspended turn.
+        number: the attempt that was interrupted.
+        best: the attempt proposed for acceptance, if any.
+
+    Raises:
+        ValueError: the turn has no open question, or no decision.
     """
     asked, decision = turn.interruption, turn.decision
     if asked is None or decision is None:
@@ -33,9 +39,9 @@ def resumed(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
 
 
 def run_ended(turn: Turn, move: Move, used: str, *, whole: bool) -> Move:
-    """The move of a run that has ended, with what becomes of the question that it went on from.
+    """Update the open question after a resumed run has ended.
 
-    ``used``: the run's nonce, if it used up the answer. ``whole``: the run ended with a whole answer.
+    ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
     """
     if turn.interruption is None:
         return move
@@ -46,5 +52,5 @@ def run_ended(turn: Turn, move: Move, used: str, *, whole: bool) -> Move:
 
 
 def rescued(turn: Turn, move: Move, failure: Failure) -> Move:
-    """The move that asks somebody instead of giving the turn up; ``move`` where nobody is to be asked."""
+    """Ask a person instead of giving the turn up; return ``move`` unchanged if no kind of interruption applies."""
     return next((found for kind in kinds() if (found := kind.rescue(turn, move, failure))), move)

@@ -1,4 +1,4 @@
-"""What a judged answer counts: its verdict, its errors by validator and code, and the run that was wasted."""
+"""Counters of validated answers: verdicts, errors by validator and code, and wasted runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.turns.transitions.usage import Usage
 
 
 def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
-    """Return the counters of a judged result."""
+    """Return the counters of a validated answer."""
     model = model_of(turn)
     judged = {counter("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)
@@ -27,7 +27,7 @@ def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
 
 
 def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
-    """The same of one with errors, whose run had this ``usage``."""
+    """Return the counters of a rejected attempt, including the usage its run wasted."""
     validators, codes = _rules(turn, errors)
     return {
         **judged_counters(turn, decision),
@@ -38,9 +38,9 @@ def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssu
 
 
 def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
-    """The validators and codes of errors, as labels: unknown ones count as one.
+    """Return the validators and codes of errors as metric labels; unknown names share one label.
 
-    An error that no validator found, such as a file that is not taken, counts by its code alone.
+    An error without a validator, such as a refused file, counts by its code only.
     """
     errors = [issue for issue in issues if issue.is_error]
     if find_work(turn.request).has_fixed_codes:
@@ -51,7 +51,7 @@ def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set
 
 
 def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
-    """Return what a turn counts that failed with these issues left."""
+    """Return the counters of a turn that failed with the given issues."""
     validators, codes = _rules(turn, issues)
     return {
         **{counter("validator.gave_up", name): 1 for name in validators},

@@ -1,4 +1,4 @@
-"""A run and the verdict on its answer as one move. Pure."""
+"""A finished run and the verdict on its answer, combined into one transition."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from api_client.turns.record.moves import Move
 
 @frozen(slots=True)
 class JudgedRun:
-    """A run whose answer was judged before it was stored.
+    """A run whose answer was validated before the run was stored.
 
     Attributes:
-        verdict: what followed from the answer alone. move: the run as it is stored, and what follows from its answer.
+        verdict: the transition after validating the answer.
+        move: the combined transition of the run and the verdict.
     """
 
     verdict: Move
@@ -21,7 +22,7 @@ class JudgedRun:
 
     @classmethod
     def of(cls, run: Move, verdict: Move, judged_ms: int = 0) -> JudgedRun:
-        """The verdict follows the run, in the log as in all else; ``judged_ms`` is the time between the two."""
+        """Combine the transitions of a run and of its verdict; ``judged_ms`` is the time between them."""
         counters = dict(run.counters)
         for name, by in verdict.counters.items():
             counters[name] = counters.get(name, 0) + by

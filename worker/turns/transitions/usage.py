@@ -1,4 +1,4 @@
-"""The use of an agent run: tokens and money, as the agent reported them. Pure."""
+"""Token and money usage of an agent run, as reported by the agent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from api_client.contract.turn import Turn
 from api_client.turns.record.moves import Move, attempt_facts, progress
 from worker.enforcement.validators.services import JudgingCost
 
-#: Whatever an agent reports beyond this it did not use.
+#: Larger amounts are treated as reporting errors.
 _MOST_USED = 1e12
 
 
 @frozen(slots=True, kw_only=True)
 class Usage:
-    """Tokens, and money in US dollars."""
+    """Usage in tokens and US dollars."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -26,7 +26,7 @@ class Usage:
 
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:
-        """Return what a runner reported, as far as it makes sense."""
+        """Read a runner's usage report, ignoring implausible amounts."""
         if not reported:
             return NOTHING_USED
         return cls(
@@ -37,32 +37,32 @@ class Usage:
 
     @classmethod
     def spent(cls, spent: JudgingCost) -> Usage:
-        """Return what rules used of models while they judged."""
+        """Convert the cost of model-based rules to a usage."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
     def as_judging(self) -> JudgingCost:
-        """Return the cost of a model that judged, and did not answer."""
+        """Return the usage as a cost of judging."""
         return JudgingCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
 
     @property
     def tokens(self) -> int:
-        """Tokens in and out."""
+        """Return the sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     @property
     def microdollars(self) -> int:
-        """Millionths of a US dollar."""
+        """Return the cost in millionths of a US dollar."""
         return int(self.cost_usd * 1e6)
 
     def reported(self) -> dict[str, Any] | None:
-        """The event's data; nothing when nothing was reported."""
+        """Return the usage as event data; None if nothing was used."""
         if not self.tokens and not self.cost_usd:
             return None
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
 
     def counted(self, model: str) -> dict[str, int]:
-        """The counters of a run that used this."""
+        """Return the usage counters of a run."""
         amounts = {
             "tokens.input": self.input_tokens,
             "tokens.output": self.output_tokens,
@@ -71,7 +71,7 @@ class Usage:
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
 
     def wasted(self, model: str) -> dict[str, int]:
-        """The counters of a run that used this for an answer that was not accepted."""
+        """Return the counters of usage spent on an answer that was not accepted."""
         amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
 
@@ -81,7 +81,7 @@ _NO_MORE = attempt_facts()
 
 
 def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
-    """The move that also charges the turn what its rules used of models: its limits cover that too."""
+    """Charge the turn for the models that its rules used; the turn's limits cover this cost too."""
     if not spent:
         return move
     used = Usage.spent(spent)
@@ -93,7 +93,6 @@ def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
 
 
 def _amount(value: object) -> float:
-    """A number an agent reported, if it is one that makes sense."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_USED:
         return 0.0
     return float(value)
