@@ -1,4 +1,4 @@
-"""Puts the parts of one worker process together: service, leases, reaper, the guard of its agents."""
+"""Assembles the parts of one worker process: service, leases, reaper and the supervision of agents."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ from worker.turns.warm_agents import WarmAgents
 
 log = structlog.get_logger()
 
-#: How often, and for how long at most, an ending worker checks that it takes no more messages, in seconds.
+#: Seconds between two checks, and in all, that an ending worker takes no more messages.
 _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 
 
-#: The task whose link is being carried out: its announcements become its children.
+#: The task being carried out, which becomes the parent of its announcements.
 _TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
 
 
 class IsolatedRunner(Protocol):
-    """Carries out links in separate processes."""
+    """Carries out tasks in separate processes."""
 
     def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out a link, and wait for it."""
+        """Carry out a task and wait for its end."""
 
     def hand_over(self) -> None:
         """End every process and start no more."""
 
 
 class Engine:
-    """One worker process's engine. ``worker/app.py`` makes it, with what looks at the store beside it.
+    """The engine of one worker process, created by ``worker/app.py`` together with further watchers.
 
     Attributes:
-        name: Celery's name of this process; Flower, the log, pages and records show the same.
+        name: Celery's name of this process, also shown by Flower, the log, pages and records.
     """
 
     def __init__(
@@ -87,7 +87,18 @@ class Engine:
         alone: bool = False,
         judges: int = 1,
     ) -> None:
-        """``looking``: the watchers' connection. ``alone``: for one link only. ``judges``: answers judged at once."""
+        """Create the engine.
+
+        Args:
+            settings: the settings of the installation.
+            celery: the Celery application.
+            isolated: carries out tasks in separate processes.
+            watchers: further watchers for the second loop.
+            looking: the watchers' connection to the store.
+            name: Celery's name of this process.
+            alone: whether this process carries out a single task.
+            judges: the number of answers validated at once.
+        """
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
@@ -137,7 +148,7 @@ class Engine:
         self._isolated = isolated
 
     def start(self) -> None:
-        """Start the threads, the loop, and the guard of the agents."""
+        """Start the threads, the event loop and the supervision of agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared().start()
         self._ability.look()
@@ -146,10 +157,13 @@ class Engine:
         self._watch.start()
 
     def take(self, task: Task) -> bool:
-        """Take a received task. Runs in the Celery worker's loop, so it returns at once. False: nothing is left to do.
+        """Start work on a received task and return at once. Return False if nothing is left to do.
+
+        Called in the Celery worker's loop.
 
         Raises:
-            ValueError: this is not a link of a turn. KeyError: an argument is missing.
+            ValueError: the task is not a task of a turn.
+            KeyError: an argument is missing.
         """
         if task.name == PROBE:
             self._taken += 1
@@ -182,18 +196,18 @@ class Engine:
     async def _carry_out(self, report: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
         _TASK.set(report)
         report.begin()
-        # Of this task alone: its context ends with it.
+        # Each task has its own context, which ends with the task.
         structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt)
         try:
             await self.service.carry_out(link, turn_id, session_id, seat=seat, report=report)
-        except Exception as error:  # the turn is delivered again; no other turn of this process is concerned
+        except Exception as error:  # the turn is delivered again, and other turns are unaffected
             log.exception("turn.broke_off", link=str(link))
             report.fail(error)
         finally:
             seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out one link in a process that does nothing else, and wait for it."""
+        """Carry out one task in a process that does nothing else, and wait for its end."""
 
         async def carry_out() -> None:
             with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
@@ -202,16 +216,16 @@ class Engine:
         self.loop.result_of(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return whether it takes messages: not while the host is sick, it ends, or it was ordered to be quiet."""
+        """Return whether this process takes messages: the host is healthy, and nobody ordered it to end or be quiet."""
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey(self, order: str) -> bool:
-        """Follow an operator's order. Returns whether this process takes no new turns. In the second loop."""
+        """Carry out an operator's order, in the second loop; return whether new turns are refused."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
             self.receiver.wake()
-            if self._quiet_ordered:  # no message can come to them
+            if self._quiet_ordered:  # idle agents would receive no message
                 self._agents.end_all()
         idle = order == WorkerOrder.DRAIN and was and not self.slots.busy
         if (order == WorkerOrder.STOP or idle) and not self.stays_down:
@@ -220,7 +234,7 @@ class Engine:
         return self._quiet_ordered
 
     def _turned(self) -> None:
-        """The loop turned, which keeps the leases. A machine that is well again takes messages at once."""
+        """Note a turn of the event loop, which keeps the leases and reacts to changes of the host's health."""
         self.leases.turned()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
@@ -230,11 +244,11 @@ class Engine:
         self._was_sick = sick
 
     def _look_around(self) -> None:
-        """Runs in the Celery worker's loop after a slot became free or events have to be sent."""
+        """Send pending events, in the Celery worker's loop."""
         self.receiver.send(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
-        """Start to report to supervisor and operators that this worker takes messages, by Celery's ``consumer``."""
+        """Start reporting to supervisor and operators that this worker takes messages."""
         self.receiver.consumer = consumer
         work = Work(
             name=self.name,
@@ -258,23 +272,23 @@ class Engine:
         self._watch.add(heartbeat)
 
     def _probe(self, queue: str) -> None:
-        """Publish a message that does nothing. A failure only means that the broker is away."""
+        """Publish a probe message. A failure only means that the broker is away."""
         try:
             kwargs = {"queue": queue, "nonce": ""}
-            # declare: none of the queues, which costs the broker eight commands for each probe.
+            # Without declare=[] every probe would cost the broker eight commands.
             self._quiet.send_task(PROBE, kwargs=kwargs, queue=queue, expires=60.0, retry=False, declare=[])
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
     def let_go(self, link: Link, turn_id: str, session_id: str) -> bool:
-        """Publish the chain of a turn that never ran: it comes from the line, where its owner's turn has come."""
+        """Publish the chain of a turn released by the fair queue."""
         return self.announce(link, turn_id, session_id, preferred=False)
 
     def announce(self, link: Link, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True) -> bool:
-        """Publish the chain that carries out ``link``. False, and logged, if it failed: a reaper announces it again.
+        """Publish the chain that starts with ``link``; log a failure and return False.
 
-        What was at work before is ``preferred`` to turns that never ran. ``worker``: the process that is to take it,
-        soon or never.
+        A reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. ``worker`` names a
+        process that should take the turn soon or never.
         """
         report = _TASK.get()
         task = report.task if report else None
@@ -292,17 +306,17 @@ class Engine:
         return True
 
     def _lost(self, task_id: str, worker: str) -> None:
-        """A reaper took a turn from a dead worker, which cannot report the end of its task."""
+        """Report the failure of a dead worker's task."""
         self._events.failed(task_id, worker_lost(worker))
 
     def _given_up(self, turn: Turn) -> None:
-        """A reaper ended a turn whose worker is gone: remove the recordings of its runs."""
+        """Remove the recordings of a turn that a reaper ended."""
         folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
-        """Hand over what has not started, let running agents finish for a while, then hand over the others too.
+        """Hand over turns that have not started, let agents finish for a while, then hand over the rest.
 
-        For signal handlers: it takes no lock, because a second signal may interrupt the first one's handler.
+        Safe in signal handlers: the method takes no lock, because a second signal may interrupt the first handler.
         """
         if not self._ends:
             self._ends = True
@@ -311,19 +325,19 @@ class Engine:
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
             asked_at = time.monotonic()
-            # Until Celery takes no more messages: turns handed over before that could come back.
+            # Turns handed over while Celery still takes messages could come back.
             give_up = time.monotonic() + _CANCEL_SECONDS
             while self.receiver.listens and time.monotonic() < give_up:
                 self.receiver.wake()
                 threading.Event().wait(_LOOK_SECONDS)
             self._agents.end_all()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
-            # Every run of this process, started or about to start; other workers get their turns without a strike.
+            # Stop every run of this process; other workers get the turns without a strike.
             self.leases.stop_all("shutdown")
             self._isolated.hand_over()
 
     def close(self) -> None:
-        """Wait for the turns of this process, which have been asked to stop; then stop threads and agents."""
+        """Wait for the stopped turns of this process, then stop threads and agents."""
         self.loop.wait_idle()
         self.receiver.send(self._events.drain(all_of_them=True))
         self._watch.close()

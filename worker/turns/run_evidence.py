@@ -1,4 +1,4 @@
-"""Evidence that rules collect about a run, on the machine where the agent worked. The kernel only stores it."""
+"""Collects the rules' evidence about a run on the agent's machine; the kernel only stores the evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def collect_evidence(
 ) -> dict[str, Any]:
     """Return the evidence of a run by rule, for the attempt's record.
 
-    ``before`` is the record of the same attempt, if the run continued that one's text.
+    ``before`` is the record of the same attempt, if the run continued the record's text.
     """
     rules = _find_collecting_rules(parts, turn) if find_work(turn.request).in_session else ()
     if not rules:

@@ -115,7 +115,9 @@ class TurnService:
         # Without slots no further task runs in place.
         visit = _Visit(seat or Seat(Slots({})), report or NoTaskReport(), alone)
         await arrive("task.received")
-        if why := self.parts.host.sick or ("it ends" if self.parts.ends() else ""):  # the message arrived before the process knew
+        if why := self.parts.host.sick or (
+            "it ends" if self.parts.ends() else ""
+        ):  # the message arrived before the process knew
             visit.report.end(f"not here: {why}")
             await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
             return
@@ -301,8 +303,7 @@ class TurnService:
         ]
 
     async def _set_up(self, lease: Lease, move: Move, failing: PendingFailure) -> Move:
-        """Hand a task to other workers if this worker's configuration would fail the task and another worker may
-        succeed.
+        """Hand a task to other workers if only this worker's configuration would fail the task.
 
         Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
         a worker if none offers the model, has the folder, or knows a rule.

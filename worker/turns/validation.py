@@ -1,8 +1,8 @@
-"""Judging an attempt's answer: the work of ``turn.validate``, and of a run whose answer can be judged at once.
+"""Validates an attempt's answer, in the task ``turn.validate`` or directly after the run.
 
-An answer of ordinary length is judged in the event loop when all active validators are our own (``Case.bounded``),
-in threads and children else. Where the loop can do it, a run and the verdict on its answer are one move: judging
-takes less time than storing the run by itself would.
+Answers of ordinary length are validated in the event loop if all validators are our own (``Case.bounded``), otherwise
+in threads and children. In the loop the run and its verdict become one transition, because validation takes less time
+than storing the run separately.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 
 async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Judge the attempt's answer with the active validators, and decide. In the loop, where that takes no time.
+    """Validate the attempt's answer, and return the transition that the policy decides on.
 
     Raises:
         Fenced: another worker has the turn.
@@ -79,10 +79,10 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
 
 
 async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
-    """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
+    """Validate the answer of a run before the run is stored; return None if the run must be stored first.
 
-    ``attempts`` are those before, and what is known of this one. An accepted answer is published, and then nothing
-    is recorded any more of the runs that this holder has to forget.
+    ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
+    recordings of finished runs are removed.
 
     Raises:
         Fenced: another worker has the turn.
@@ -116,17 +116,19 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     try:
         await publisher.publish(parts, lease, accepted, found.files, ended)
     except (JudgingPaused, SettingsError, SessionTooLarge, FilesUnavailable):
-        return None  # stored by itself, it is found again what is wrong
+        return None  # the problem is found again once the run is stored
     except OSError as error:
         if not await parts.threads.files(parts.host.look):
             raise
-        log.warning("answer.not_published", error=str(error)[:200])  # another machine judges and publishes it
+        log.warning(
+            "answer.not_published", error=str(error)[:200]
+        )  # another machine validates and publishes the answer
         return None
     return both
 
 
 async def _collected(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
-    """The files that belong to the answer of the last of these attempts. Raises as ``folders.kept``."""
+    """Return the files of the last attempt's answer. Raises the errors of ``folders.kept``."""
     if not folders.works_in_files(parts.settings, turn, parts.runners):
         return AnswerFiles()
     return await parts.threads.files(folders.kept, parts.settings, turn, attempts)
@@ -140,12 +142,12 @@ def case_of(
     before: Sequence[AttemptRecord],
     runs: Sequence[AttemptRecord] = (),
 ) -> Case:
-    """Return what the judges are asked about an answer; ``before`` are the turn's attempts before it.
+    """Build the validation case of an answer; ``before`` are the earlier attempts of the turn.
 
-    ``runs`` are those that the answer may describe, oldest first.
+    ``runs`` are the attempts whose runs the answer may describe, oldest first.
 
     Raises:
-        CannotJudge: the turn's policy file is not there, or cannot be used.
+        CannotJudge: the turn's policy file is missing or invalid.
     """
     request = turn.request
     try:
@@ -181,6 +183,6 @@ def _decided(turn: Turn, link: Link, case: Case, attempt: Attempt, record: Attem
     try:
         decision = decide([*case.history, attempt], case.policy)
         return after_validation(turn, link, attempt, case.policy, decision, Usage.of(record.usage))
-    except Exception as error:  # pure code: to be delivered again would bring the same
+    except Exception as error:  # a repeated delivery would fail the same way
         log.exception("judging.failed", link=str(link))
         return cannot_judge(link, fault_words(error), "internal_error")

@@ -20,17 +20,17 @@ from worker.runners.warm import idle_agents
 from worker.runners.warm.agent_life import Limits, Opens, Prepares
 
 _LOOK_SECONDS = 2.0
-#: The record of an agent is written when its message has ended: within this time, in seconds.
+#: Time after a run within which the agent is recorded, in seconds.
 _TO_NOTE = 2.0
 
 
 def keeps_agents(settings: Settings) -> bool:
-    """True if agents of some model may wait in a worker process for the next message of their session."""
+    """Return whether agents of some model may wait in a worker process for the session's next message."""
     return any(isinstance(runner, Opens) for runner in _runners(settings))
 
 
 def _runners(settings: Settings) -> list[Runner]:
-    """The runners of the models, where agents are kept."""
+    """Return the runners that keep agents."""
     if not settings.claude_warm_seconds:
         return []
     works = {spec for model, spec in settings.models.items() if not never_works(settings, model)}
@@ -38,7 +38,7 @@ def _runners(settings: Settings) -> list[Runner]:
 
 
 class WarmAgents:
-    """The agents that wait in this process. Watched in the second loop; while none waits, the store is not asked."""
+    """The idle agents of this process. While no agent waits, polling does not use the store."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class WarmAgents:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
         self._agents, self._worker, self._takes = idle_agents.shared(), worker, takes
-        #: What the engine asks of them; see ``IdleAgents``.
+        #: Methods of ``IdleAgents`` used by the engine.
         self.seen, self.end_all, self.close = self._agents.seen, self._agents.end_all, self._agents.close
         self._settings, self._limits = settings, Limits.of(settings)
         self._ledger = Ledger(settings, worker, connection or OneConnection(settings))
@@ -60,9 +60,9 @@ class WarmAgents:
         return [runner for runner in _runners(self._settings) if isinstance(runner, Prepares)]
 
     async def poll(self) -> None:
-        """Forget the records of agents that are here no more; end those whose record is another's, or gone.
+        """Drop records of exited agents, and stop agents that another worker now owns.
 
-        While this process ``takes`` turns, the spares are started that another one's sessions make likely.
+        While this process ``takes`` turns, spare agents are started for the sessions likely to continue here.
 
         Raises:
             RedisError: the store does not answer.
@@ -77,6 +77,6 @@ class WarmAgents:
                 self._agents.end(session)
 
     async def leave(self) -> None:
-        """Forget them all."""
+        """Drop the records of all agents."""
         for _, session_id in self._agents.ended() | self._agents.resting().keys():
             await self._ledger.clear_affinity(session_id)

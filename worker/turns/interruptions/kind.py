@@ -21,11 +21,13 @@ from worker.runners.base import Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A turn that is about to be given up.
+    """A turn that is about to fail.
 
     Attributes:
-        best: the attempt whose answer counts if somebody accepts it. reason: one word for why the attempts failed.
-        issues: the errors in it. counters: the counters instead of the move's where the turn is handed on, or None.
+        best: the attempt whose answer counts if a person accepts it.
+        reason: one word for the cause of the failure.
+        issues: the errors of the best attempt.
+        counters: counters that replace the transition's if the turn is escalated.
     """
 
     best: int
@@ -36,12 +38,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGround:
-    """What a kind may use for one run of an agent.
+    """The means a kind of interruption may use for one agent run.
 
     Attributes:
-        policy: gives the turn's policy file. Raises ``ValueError``: it is not known here.
-        use_up: notes in the turn's record that this run uses up the answer, and returns whether it may; from a thread.
-        at_end: takes a function to call when the run has ended.
+        policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
+        use_up: records that this run uses up the answer, and returns whether it may. Call from a thread.
+        at_end: registers a function to call after the run.
     """
 
     turn: Turn

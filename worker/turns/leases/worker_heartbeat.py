@@ -1,8 +1,8 @@
-"""A worker's heartbeat: whether it still takes messages, for its supervisor (a file) and operators (the store).
+"""A worker's heartbeat, which shows that the worker still takes messages.
 
-Measured and reported elsewhere (celery #8030 and others): after a broker outage a worker can be alive, and answer,
-and consume nothing. ``Liveness`` is the pure rule; ``WorkerHeartbeat`` looks, and publishes a probe where no
-message waits.
+The supervisor reads the heartbeat from a file, operators from the store. After a broker outage a Celery worker can be
+alive, answer, and still consume nothing (celery #8030 and others). ``Liveness`` is the pure rule; ``WorkerHeartbeat``
+polls, and publishes probes if no message waits.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from worker.turns.loops.threads import Short
 log = structlog.get_logger()
 
 
-#: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
+#: Longest time between two heartbeats, two reports to operators, and two looks at the queues, in seconds.
 _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 
 
 @dataclass(slots=True)
 class Liveness:
-    """Tells a stalled worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
+    """Distinguishes a stalled worker from an idle or full worker. Pure; times are monotonic seconds.
 
-    A worker is stalled when messages have waited and a slot has been free for ``limit`` seconds without a gap, and it
-    took none of them. A look that the broker did not answer says nothing, so the time starts again.
+    A worker is stalled if messages waited and a slot was free for ``limit`` seconds without a gap, and the worker took
+    no message. A failed look at the broker restarts the time.
     """
 
     limit: float
@@ -56,9 +56,13 @@ class Liveness:
     _since: float | None = None
 
     def look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
-        """One look; True when the worker is stalled.
+        """Record one look; return True if the worker is stalled.
 
-        ``taken`` counts messages since the start, ``free`` slots; ``waiting`` messages, None when the broker is away.
+        Args:
+            now: the current monotonic time.
+            taken: messages taken since the start.
+            free: the number of free slots.
+            waiting: the number of waiting messages; None if the broker is away.
         """
         if taken != self._taken or free <= 0 or not waiting:
             self._taken, self._since = taken, None
@@ -70,13 +74,19 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The activity of a worker process: its queues, how many messages it took, and a queue's slots, in all and free.
+    """Callbacks that report the activity of a worker process.
 
-    ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds. ``took_at`` gives when a
-    turn was last taken, in seconds since the epoch, 0 for never. ``obey`` gets an operator's order (``WorkerOrder``, or
-    empty) with each beat, and answers whether the worker takes no new turns.
-    ``loop_blocked`` gives the longest time of the last minute that the loop did not look around, in seconds.
-    ``kept`` gives the sessions whose idle agents it keeps: since when, in seconds since the epoch, and their bytes.
+    Attributes:
+        name: the name of the process.
+        queues: returns the queues that the process takes messages from.
+        taken: returns the number of messages taken.
+        slots: returns the number of slots of a queue.
+        free: returns the number of free slots of a queue.
+        lease_round: returns the longest lease renewal of the last minute, in seconds.
+        took_at: returns when a turn was last taken, in seconds since the epoch; 0 for never.
+        obey: carries out an operator's order (``WorkerOrder`` or empty); returns whether new turns are refused.
+        loop_blocked: returns the longest block of the event loop in the last minute, in seconds.
+        kept: returns start times and sizes in bytes of idle agents, by session.
     """
 
     name: str
@@ -92,7 +102,7 @@ class Work:
 
 
 class WorkerHeartbeat:
-    """Looks every few seconds, in the second loop. ``recall`` has all turns looked at."""
+    """Publishes the heartbeat from the second loop. ``recall`` makes all turns due."""
 
     def __init__(
         self,
@@ -115,7 +125,7 @@ class WorkerHeartbeat:
         limit = settings.stalled_seconds or 60.0
         self.name, self.seconds = "heartbeat", min(_BEAT_SECONDS, limit / 8)
         self._recall = recall
-        self._threads = Short(1, "heartbeat")  # what it asks of the host and the broker may hang
+        self._threads = Short(1, "heartbeat")  # requests to the host or the broker may hang
         self._report_seconds = min(_REPORT_SECONDS, limit / 8)
         self._queues_seconds = min(_QUEUES_SECONDS, limit / 4)
         redis = (connection or OneConnection(settings)).redis
@@ -126,7 +136,7 @@ class WorkerHeartbeat:
         self._prefix = f"{settings.namespace}:celery:"
         self._report = WorkerReport(host=socket.gethostname(), queues=work.queues())
         self._ordered = ""
-        self._started, self._ahead = time.time(), 0.0  # the store's clock less ours, since the last report
+        self._started, self._ahead = time.time(), 0.0  # the store's clock minus ours, as of the last report
         self._sessions_dir = settings.sessions_dir
         # Workers that share an object store need not share the folder.
         self._sessions = hashlib.sha256(settings.files.encode()).hexdigest()[:16] if settings.files else ""
@@ -135,13 +145,13 @@ class WorkerHeartbeat:
         self._reported: tuple[object, ...] = ()
 
     async def leave(self) -> None:
-        """Take the worker off the list; for a day it stays on that of workers that ended."""
+        """Remove the worker from the list of running workers; it stays for a day on the list of ended workers."""
         await self._own.end(replace(self._report, at=self._by_the_store(time.time())))
 
     async def poll(self) -> None:
-        """Look once: the mark for the supervisor is renewed, or removed when the worker is stalled.
+        """Renew the supervisor's file, or remove the file if the worker is stalled; report to the store if due.
 
-        The store is asked for little more than orders: thousands of idle workers must cost it nothing.
+        Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """
         sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.watch()))
         try:
@@ -163,14 +173,14 @@ class WorkerHeartbeat:
             await self._send_report(free, sick, quiet)
 
     async def _look_at_queues(self, free: Mapping[str, int]) -> None:
-        """See whether messages wait that this worker should take; with none, probes make silence mean something."""
+        """Check whether the worker ignores waiting messages; publish a probe if no message waits."""
         work, waiting = self._work, await self._waiting()
         slots = sum(free.values())
         self._stalled = self._liveness.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
         if self._stalled:
             log.error("worker.stalled", worker=work.name, waiting=waiting, free=slots)
         if waiting == 0:
-            for queue in [queue for queue, number in free.items() if number][:1]:  # one pop asks for all
+            for queue in [queue for queue, number in free.items() if number][:1]:  # one poll covers all queues
                 await self._threads.do(functools.partial(self._probe, queue))
 
     def _mark(self, *, stalled: bool) -> None:
@@ -181,7 +191,7 @@ class WorkerHeartbeat:
                 log.warning("heartbeat.not_marked", error=str(error))
 
     async def _waiting(self) -> int | None:
-        """Return how many messages wait in queues that have a free slot here; None when the broker is away."""
+        """Count the messages in queues with a free slot; return None if the broker is away."""
         try:
             lengths: list[Any] = [
                 await self._broker.llen(self._prefix + name) for name in self._work.queues() if self._work.free(name)
@@ -224,16 +234,16 @@ class WorkerHeartbeat:
         )
         try:
             await self._own.write(self._report)
-        except ResponseError as error:  # a full disk, for example
+        except ResponseError as error:  # for example a full disk
             log.info("heartbeat.store_refuses", error=str(error)[:80])
-            self._reported_at = float("-inf")  # the first report that it takes again is sent at once
+            self._reported_at = float("-inf")  # send a report as soon as the store accepts it
             with contextlib.suppress(RedisError):
                 await self._own.live_without_writing(self._report.at)
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
     async def _compare(self) -> None:
-        """Say that other workers see another HELIX_ROOT; have turns announced that only this worker can run."""
+        """Warn if other workers use another HELIX_ROOT, and recall turns that only this worker can run."""
         self._sessions = self._sessions or await self._threads.do(lambda: mark_of(self._sessions_dir))
         try:
             others = await self._own.others()
@@ -247,12 +257,12 @@ class WorkerHeartbeat:
             log.info("heartbeat.not_compared", error=type(error).__name__)
 
     def _by_the_store(self, at: float) -> float:
-        """Our time by the store's clock, which all readers of reports look at: a host's clock may be wrong."""
+        """Convert our time to the store's clock, because a host's clock may be wrong."""
         return round(at + self._ahead, 3) if at else 0.0
 
 
 def mark_of(sessions_dir: Path) -> str:
-    """A name for the folder of sessions, the same for every worker that sees this folder; empty if it has none yet."""
+    """Return an id of the sessions folder, equal on all workers that share the folder; empty if none can be made."""
     file = sessions_dir / ".installation"
     try:
         sessions_dir.mkdir(parents=True, exist_ok=True)
@@ -260,7 +270,7 @@ def mark_of(sessions_dir: Path) -> str:
         draft = file.with_name(f".installation-{secrets.token_hex(6)}")
         draft.write_text(secrets.token_hex(8))
         with contextlib.suppress(FileExistsError):
-            os.link(draft, file)  # the first one wins
+            os.link(draft, file)  # the first worker wins
         draft.unlink()
         return file.read_text()[:64]
     except OSError as error:
