@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 from api_client.broker.announcer import Announcer
+from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
 from api_client.contract.errors import NotFinished, SettingsError
@@ -21,7 +22,9 @@ from api_client.figures.metrics import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.interruptions.escalation_admission import EscalationAdmission
-from api_client.notices import Notices
+from api_client.notifications.notification_monitor import NotificationMonitor, NotificationReporter
+from api_client.notifications.outbox import Notices
+from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.pauses.pauses import Pauses
 from api_client.policies import Policies
 from api_client.policies.flows import Flows
@@ -45,8 +48,10 @@ from api_client.turns.reader import TurnReader
 from api_client.turns.request_check import RequestCheck
 from api_client.turns.sessions import Sessions
 from api_client.turns.submitter import Submitter
+from api_client.workers.monitor import Monitor
 from api_client.workers.probe import Prober
 from api_client.workers.standing import Workers
+from api_client.workers.stuck_turns import StuckTurns
 
 
 class TurnsClient:
@@ -77,7 +82,14 @@ class TurnsClient:
         self.notices = Notices(self.store, self.orders)
         self.prober = Prober(self.store, self._announcer)
         self.sessions = Sessions(self.store)
-        self.workers = Workers(self.store, self.prober, self.spending)
+        self.monitors: list[Monitor] = [
+            PauseMonitor(self.pauses),
+            BudgetMonitor(self.spending),
+            NotificationMonitor(self.notices),
+        ]
+        self.workers = Workers(self.store, self.prober, self.monitors)
+        self.monitors.append(StuckTurns(self.workers))
+        self.reporters = [NotificationReporter(self.store, self.notices)]
         self.figures = FigureReader(self.store)
         self.untraced = FinishedTurns(self.store, "traces")
         # What the relay keeps in the store besides turns.

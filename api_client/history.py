@@ -22,7 +22,7 @@ class Death:
 
     Attributes:
         worker: whose name ends with its host. during: what it did: running, validating.
-        at: when that was noticed, in seconds since the epoch. silent_seconds: how long nobody had heard of it.
+        at: when that was detected, in seconds since the epoch. silent_seconds: how long nobody had heard of it.
         cause: what the worker's supervisor saw: a signal, an exit code; empty when nobody saw it.
         signal, exit_code: the same for programs; the code is minus the signal's number, None when nobody saw it.
     """
@@ -48,7 +48,7 @@ def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[D
             case AttemptLost() as lost if lost.during != "shutdown":
                 worker = workers.get(lost.delivery, "")
                 silent = lost.silent_ms / 1000
-                seen = exit_of(exits, worker, heard=event.at - silent, noticed=event.at)
+                seen = exit_of(exits, worker, heard=event.at - silent, missed=event.at)
                 how = (str(seen), seen.signal, seen.code) if seen else ("", "", None)
                 found.append(Death(lost.delivery, worker, lost.during, event.at, silent, *how))
     return found

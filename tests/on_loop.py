@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from api_client.contract.settings import Settings
-from api_client.notices import Notices
+from api_client.notifications.outbox import Notices
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.turns.record import ledger as product

@@ -1,7 +1,7 @@
 """Calls for help: what somebody outside is to learn at once, as one typed value and one wire form.
 
 The wire is that of OpenAI's webhooks: the same body, the same signature, so that their SDK verifies ours. Who wants to
-call somebody puts a notice into the outbox (``api_client.notices.Notices``); a worker sends it. A notice holds ids,
+call somebody puts a notice into the outbox (``api_client.notifications``); a worker sends it. A notice holds ids,
 numbers and names, never prompts or answers. Standard library only.
 """
 
@@ -13,7 +13,6 @@ import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 #: What a notice may be about: kind -> when it is sent.
@@ -33,8 +32,6 @@ KINDS: Mapping[str, str] = {
     "flow.rolled_back": "The guard rolled a flow version back by itself: too many of its turns failed.",
     "notice.test": "`turns notices test` sent it.",
 }
-#: The command that puts a notice into the outbox, for both sides.
-LUA = Path(__file__).parents[1] / "notify.lua"
 #: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
 #: Between two tries: it begins with the first and doubles up to the second, in seconds.

@@ -80,9 +80,9 @@ class Pauses:
             await self.resume("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
         return found
 
-    async def in_force(self) -> list[Pause]:
-        """The active pauses, the breakers that are open or probing, and the limits of services."""
-        now = await self._store.clock_ms() / 1000
+    async def in_force(self, now: float = 0.0) -> list[Pause]:
+        """The active pauses, the breakers that are open or probing, and the limits of services; ``now`` if known."""
+        now = now or await self._store.clock_ms() / 1000
         found = read_pauses(await self._store.hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]
         return sorted(found, key=lambda pause: (order.index(pause.what), pause.name))

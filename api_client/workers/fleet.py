@@ -12,11 +12,11 @@ from api_client.contract.owners import shown_owner
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
-from api_client.workers.reason import Facts, Reason, Row, Wait, WaitingGroup
+from api_client.workers.reason import Facts, Reason, Row, WaitingGroup
 
 #: A wait for a slot that is longer is said to be long.
 LONG_SECONDS = 60.0
-#: What to do about a sick machine: its workers notice by themselves that it is well again.
+#: What to do about a sick machine: its workers see by themselves that it is well again.
 SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers go on by themselves"
 #: Free space below which one should act, and below which turns fail, in bytes.
 LITTLE, NONE = 2 * 2**30, 200 * 2**20
@@ -115,7 +115,7 @@ def alerts(
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
         yield Alert("reaper", message, "read the workers' logs, then restart them")
     by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
-    for wait in facts.troubles():  # also one behind which nothing waits yet
+    for wait in facts.troubles:  # also one behind which nothing waits yet
         group = by_reason.get((wait.reason, wait.subject))
         yield Alert(wait.reason.value, _said(group, facts.at) if group else wait.words(), wait.fix, wait.severity)
     for group in waits:
@@ -127,10 +127,6 @@ def alerts(
             yield Alert("waiting", f"{message}, though a slot is free", fix)
         elif group.wait.reason is Reason.SLOT and facts.at - group.since > LONG_SECONDS:
             yield Alert(Reason.SLOT.value, _said(group, facts.at), group.wait.fix, "warning")
-    if spent := [each for each in facts.budgets if each.state == "spent"]:
-        scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")
-        wait = Wait(reason=Reason.BUDGET, at=facts.at, subject=scopes, until=spent[0].resets_at)
-        yield Alert(Reason.BUDGET.value, wait.words(), wait.fix, wait.severity)
 
 
 def _of_workers(fleet: Fleet) -> Iterator[Alert]:

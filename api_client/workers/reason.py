@@ -8,13 +8,12 @@ when its delay was over, when its worker was lost, when a person decided.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
-from api_client.budgets.budget import Spent
 from api_client.contract.clock_time import clock_time
 from api_client.contract.counters import label
 from api_client.contract.store_refusals import StoreRefusal
@@ -22,7 +21,6 @@ from api_client.contract.tasks import RUN_QUEUE, all_tasks, find_queue
 from api_client.contract.turn import TurnState
 from api_client.contract.word_tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
@@ -125,6 +123,13 @@ class Wait:
         return {"reason": self.reason.value, "words": words, "until": self.until, "before": self.before, **more}
 
 
+class Obstacle(Protocol):
+    """Keeps turns from starting, for a reason of its own."""
+
+    def keep_back(self, row: Row, at: float) -> Wait | None:
+        """Return what this turn waits for; None: it may start."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
     """The state of an installation at the moment ``at`` (seconds since the epoch, the store's clock).
@@ -132,17 +137,17 @@ class Facts:
     Attributes:
         reports: the last one of each worker process. ended: names of those that signed off.
         refusal: what the store refuses; None while it takes writes.
-        pauses: active ones and breakers, by ``Pause.field``.
+        obstacles: keep turns from starting. troubles: reasons of the whole installation, also where no turn waits.
         at_work: places of owners that are taken, where they are limited: ``OWNER|ID``.
-        budgets: those of the day. announce_seconds: HELIX_ANNOUNCE_SECONDS.
+        announce_seconds: HELIX_ANNOUNCE_SECONDS.
     """
 
     at: float
     reports: Sequence[WorkerReport] = ()
     ended: frozenset[str] = frozenset()
     refusal: StoreRefusal | None = None
-    pauses: Mapping[str, Pause] = field(default_factory=dict)
-    budgets: Sequence[Spent] = ()
+    obstacles: Sequence[Obstacle] = ()
+    troubles: Sequence[Wait] = ()
     announce_seconds: float = 5.0
     at_work: frozenset[str] = frozenset()
     _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
@@ -152,11 +157,6 @@ class Facts:
         if worker in self.ended:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
-
-    def troubles(self) -> list[Wait]:
-        """The paused intake, open breakers and services without credit."""
-        shown = [each for _, each in sorted(self.pauses.items()) if each.what in {BREAKER, INTAKE} or each.spent]
-        return [wait_for(each, self.at) for each in shown]
 
     def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
         """Return why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
@@ -292,13 +292,11 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
         return Wait(reason=Reason.SESSION, at=at, before=head)
     if facts.refusal:
         return Wait(reason=Reason.STORE, at=at, said=f"{facts.refusal.message} ({facts.refusal.word})")
-    if held_up := _paused(row, facts):
-        return held_up
+    held_up = (each.keep_back(row, at) for each in facts.obstacles)
+    if found_one := next(filter(None, held_up), None):
+        return found_one
     if row.not_before > at * 1000 and not row.held_back:
         return Wait(reason=Reason.DELAY, at=at, until=row.not_before / 1000)
-    limited, _, service = row.held_back.partition(" ")[0].partition("|")
-    if limited == LIMIT and row.state is TurnState.QUEUED and not row.stop:
-        return Wait(reason=Reason.SERVICE, at=at, subject=service)
     if row.most and row.state is TurnState.QUEUED and f"{row.owner}|{row.turn_id}" not in facts.at_work:
         taken = sum(place.startswith(f"{row.owner}|") for place in facts.at_work)
         if taken >= row.most:
@@ -313,38 +311,6 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
 
 def _queue_of(row: Row) -> str:
     return find_queue(row.task) if row.task in all_tasks() else RUN_QUEUE
-
-
-def _paused(row: Row, facts: Facts) -> Wait | None:
-    """The pause, the breaker or the limit that keeps the turn's next link from starting: as ``pauses.lua`` has it."""
-    if row.stop or not facts.pauses:
-        return None
-    names = ["queue|check"]
-    if row.state is TurnState.QUEUED:
-        limit = row.held_back.partition(" ")[0]  # its service may be named in the settings of the workers alone
-        names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}"]
-        names += [limit] if limit.startswith(f"{LIMIT}|") else []
-        names.append(f"{BREAKER}|{row.runs}")
-    pause = next((facts.pauses[name] for name in names if name in facts.pauses), None)
-    if pause is None:
-        return None
-    wait = wait_for(pause, facts.at)
-    if pause.what != BREAKER:
-        return wait
-    if row.probes == label(pause.name) or (pause.until <= facts.at and not pause.probing):
-        return None  # it tries the service, or may be the next that does
-    return replace(wait, until=0.0) if pause.probing else wait
-
-
-def wait_for(pause: Pause, at: float) -> Wait:
-    """Return what turns wait for while this pause, breaker or limit lasts."""
-    limit = Reason.CREDIT if pause.spent else Reason.LIMIT
-    reason, subject = {
-        BREAKER: (Reason.BREAKER, pause.name),
-        LIMIT: (limit, pause.name),
-        INTAKE: (Reason.INTAKE, pause.by or "?"),
-    }.get(pause.what, (Reason.PAUSE, pause.title))
-    return Wait(reason=reason, at=at, subject=subject, said=pause.reason, until=pause.until)
 
 
 def heads(rows: Iterable[Row]) -> dict[str, str]:

@@ -62,12 +62,12 @@ async def read_exits(store: Store) -> list[ProcessExit]:
     return found
 
 
-def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, noticed: float) -> ProcessExit | None:
-    """The end of a worker that was last heard of at ``heard`` and missed at ``noticed``; None if nobody saw it.
+def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
+    """The end of a worker that was last heard of at ``heard`` and missed at ``missed``; None if nobody saw it.
 
     A worker's name outlives its process, which is restarted: so the time decides. Pure. Seconds since the epoch.
     """
-    likely = (each for each in exits if each.worker == worker and heard - _EARLY <= each.at <= noticed + _LATE)
+    likely = (each for each in exits if each.worker == worker and heard - _EARLY <= each.at <= missed + _LATE)
     return next(likely, None)
 
 

@@ -6,11 +6,10 @@ import asyncio
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from api_client.budgets.spending import BudgetLedger
 from api_client.contract.errors import BadRequest, StoreUnavailable
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
@@ -19,9 +18,9 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Priority, Turn, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses.pause import read_pauses
 from api_client.store import Store
 from api_client.workers.fleet import Alert, Fleet, OwnerLine, WorkerLine, alerts, disk, fleet_of, owner_lines, roster
+from api_client.workers.monitor import Monitor
 from api_client.workers.probe import Prober
 from api_client.workers.reason import (
     FIELDS,
@@ -131,15 +130,16 @@ class InstallationState:
 
 
 async def read_standing(
-    store: Store, prober: Prober, spending: BudgetLedger | None = None, at_most: int = LOOK_AT_MOST
+    store: Store, prober: Prober, monitors: Sequence[Monitor] = (), at_most: int = LOOK_AT_MOST
 ) -> InstallationState:
     """Look at the store, once; at the first ``at_most`` unfinished turns.
 
     Raises ``StoreUnavailable``: it does not answer, or refuses even to be read.
     """
-    facts, ended = await _read_facts(store, prober)
-    if spending and not facts.refusal:
-        facts = replace(facts, budgets=await spending.today())
+    facts, ended = await _read_facts(store, prober, monitors)
+    if not facts.refusal:  # a monitor may write
+        troubles = [wait for each in monitors for wait in await each.find_waits(facts.at)]
+        facts = replace(facts, troubles=troubles)
     now, rows, keys = facts.at, list[Row](), store.keys
     dead = await store.ask(store.redis.zcard(keys.dead))
     unfinished = await store.ask(store.redis.zcard(keys.due))
@@ -185,24 +185,24 @@ async def _disk(settings: Settings) -> list[Alert]:
     return []
 
 
-async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerReport]]:
-    """Return what concerns every turn, by one question; and the last reports of workers that ended."""
+async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor]) -> tuple[Facts, list[WorkerReport]]:
+    """Return what concerns every turn, and the last reports of workers that ended."""
     refusal, keys = await _refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()
     pipe.hgetall(keys.workers)
     pipe.hgetall(keys.ended_workers)
     pipe.pubsub_channels(keys.alive("*"))
-    pipe.hgetall(keys.pauses)
     pipe.zrange(keys.at_work, 0, -1)
-    (seconds, micros), there, over, alive, pauses, places = await store.ask(pipe.execute())
+    (seconds, micros), there, over, alive, places = await store.ask(pipe.execute())
     now, ended = seconds + micros / 1e6, reports_of(over)
+    obstacles = [await each.read_obstacle(now) for each in monitors]
     facts = Facts(
         at=now,
         reports=reports_of(there, alive),
         ended=frozenset(each.name for each in ended),
         refusal=refusal,
-        pauses={each.field: each for each in read_pauses(pauses, now)},
+        obstacles=[each for each in obstacles if each],
         announce_seconds=store.settings.announce_seconds,
         at_work=frozenset(place.decode() for place in places),
     )
@@ -226,20 +226,20 @@ class Workers:
     Every method raises ``StoreUnavailable`` when the store does not answer.
     """
 
-    def __init__(self, store: Store, prober: Prober, spending: BudgetLedger | None = None) -> None:
-        self._store, self._prober, self._spending = store, prober, spending
+    def __init__(self, store: Store, prober: Prober, monitors: Sequence[Monitor] = ()) -> None:
+        self._store, self._prober, self._monitors = store, prober, monitors
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
     async def standing(self) -> InstallationState:
         """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say."""
-        return await read_standing(self._store, self._prober, self._spending)
+        return await read_standing(self._store, self._prober, self._monitors)
 
     async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
         """Return why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
             return {}
-        facts, _ = await _read_facts(self._store, self._prober)
+        facts, _ = await _read_facts(self._store, self._prober, self._monitors)
         pipe = self._store.redis.pipeline(transaction=False)
         for turn in unfinished:
             keys = keys_of(self._store.namespace, turn.turn_id)
@@ -257,7 +257,7 @@ class Workers:
         """``InstallationState.why``, of the turns that are looked after first; it holds for some seconds."""
         at, found = self._why
         if time.monotonic() - at > _FRESH_SECONDS:
-            found = (await read_standing(self._store, self._prober, self._spending, _FIRST)).why
+            found = (await read_standing(self._store, self._prober, self._monitors, _FIRST)).why
             self._why = (time.monotonic(), found)
         return found
 

@@ -14,7 +14,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.notice_keys import NoticeKeys
+from api_client.notifications.notice_keys import NoticeKeys
 from tests.fault.matrix import WHOLE
 from tests.hooks import HookReceiver
 from tests.installation import Installation

@@ -10,7 +10,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.notice_keys import NoticeKeys
+from api_client.notifications.notice_keys import NoticeKeys
 from tests.hooks import HookReceiver
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
@@ -73,7 +73,7 @@ async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
     data = await wait_until(lambda: told(receiver, "breaker.opened"))
     assert (data["model"], data["url"]) == ("scripted", "https://turns.example/paused")
     [breaker] = await client.pauses.in_force()
-    again = NoticeKeys(used.namespace).watched("state")
+    again = NoticeKeys(used.namespace).watched("pauses")
     with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
         await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
     assert told(receiver, "breaker.opened") == data

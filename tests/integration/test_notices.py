@@ -17,7 +17,7 @@ from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
-from api_client.notice_keys import NoticeKeys
+from api_client.notifications.notice_keys import NoticeKeys
 from tests.hooks import HookReceiver
 from tests.installation import Installation, command
 from tests.integration.served import serving

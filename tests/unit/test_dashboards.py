@@ -10,10 +10,14 @@ import yaml
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from api_client.budgets import budget_monitor
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.turn import Outcome, TurnState
+from api_client.notifications import notification_monitor
+from api_client.notifications.outbox import NoticeCounts
+from api_client.pauses import pause_monitor
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.web.routes.exposition import Vitals, exposition, metric_name
 from api_client.workers.reason import Reason
@@ -44,8 +48,11 @@ VALUES = {
 
 VITALS = Vitals(
     queues=dict.fromkeys((RUN_QUEUE, CHECK_QUEUE), 0),
-    pauses={"breaker": 0},
-    budgets={"owner:*": 0.5},
+    gauges=[
+        *pause_monitor.make_gauges([], 0),
+        budget_monitor.make_gauge({"owner:*": 0.5}),
+        *notification_monitor.make_gauges(NoticeCounts()),
+    ],
     store_bytes=1,
     store_limit_bytes=0,
     answers={200: 7, 500: 1},

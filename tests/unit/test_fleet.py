@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api_client.budgets import budget_monitor
 from api_client.budgets.budget import Spent
 from api_client.contract.settings import Settings
 from api_client.contract.store_refusals import StoreRefusal
@@ -16,6 +17,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.pauses.pause import BREAKER, Pause
+from api_client.pauses.pause_waits import PauseObstacle, find_waits
 from api_client.workers.fleet import Alert, Fleet, HeldTurn, KeptAgent, OwnerLine, alerts, fleet_of, owner_lines, roster
 from api_client.workers.reason import (
     FIELDS,
@@ -57,7 +59,7 @@ def worker(**more: Any) -> WorkerReport:
 
 
 def said(fleet: Fleet, **facts: Any) -> list[Alert]:
-    known = {name: facts.pop(name) for name in ("refusal", "pauses", "budgets") if name in facts}
+    known = {name: facts.pop(name) for name in ("refusal", "troubles") if name in facts}
     return [*alerts(fleet, Facts(at=NOW, **known), **{"overdue": 0, "waits": (), **facts})]
 
 
@@ -92,7 +94,7 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
         (WELL_FLEET, {"overdue": 3}, "3 turns were due"),
         (WELL_FLEET, {"waits": (LONG,)}, "1 turns could run and have waited for 5 min"),
         (WELL_FLEET, {"folders": {"a", "b"}}, "the workers on a, b see different session folders"),
-        (WELL_FLEET, {"pauses": {"breaker|opus": BROKEN}}, "the circuit breaker of model opus is open"),
+        (WELL_FLEET, {"troubles": find_waits([BROKEN], NOW)}, "the circuit breaker of model opus is open"),
         (
             WELL_FLEET,
             {"waits": (long(Reason.UNFIT, subject="model opus"),)},
@@ -104,7 +106,7 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
             "1 turn waits, the longest for 301 s: paused",
         ),
         (WELL_FLEET, {"waits": (long(Reason.SLOT),)}, "1 turn waits, the longest for 301 s: every slot is at work"),
-        (WELL_FLEET, {"budgets": [SPENT]}, "a day's budget is spent: all; new turns"),
+        (WELL_FLEET, {"troubles": budget_monitor.find_waits([SPENT], NOW)}, "a day's budget is spent: all; new turns"),
     ],
 )
 def test_what_keeps_turns_from_going_on_is_said_with_what_to_do(
@@ -123,7 +125,7 @@ def test_what_follows_from_a_store_that_refuses_writes_is_not_said() -> None:
 
 def test_what_waits_behind_a_breaker_is_said_with_it_and_what_waits_as_it_should_is_no_alert() -> None:
     behind = long(Reason.BREAKER, subject="opus", said="HTTP 500", until=NOW + 60)
-    [alert] = said(WELL_FLEET, waits=(behind,), pauses={"breaker|opus": BROKEN})
+    [alert] = said(WELL_FLEET, waits=(behind,), troubles=find_waits([BROKEN], NOW))
     assert alert.message.startswith("1 turn waits, the longest for 301 s: the circuit breaker of model opus is open")
     assert (alert.check, alert.severity) == ("breaker", "wrong")
     assert not said(
@@ -164,7 +166,8 @@ def turn(**more: Any) -> Row:
 
 
 def facts(*reports: WorkerReport, pauses: tuple[Pause, ...] = (), **more: Any) -> Facts:
-    return Facts(at=NOW, reports=reports, pauses={each.field: each for each in pauses}, **more)
+    known = {"obstacles": [PauseObstacle(pauses)], "troubles": find_waits(pauses, NOW)}
+    return Facts(at=NOW, reports=reports, **known, **more)
 
 
 def reason(row: Row, known: Facts, head: str = "") -> str:

@@ -105,7 +105,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(TroubleWatcher(client, settings.public_url).run())
+        watching = asyncio.create_task(TroubleWatcher(client.monitors, client.reporters).run())
         yield
         watching.cancel()
         relay.readers.close()

@@ -9,7 +9,7 @@ import asyncio
 import platform
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -21,13 +21,11 @@ from prometheus_client.registry import Collector
 from redis.exceptions import ResponseError
 
 import api_client
-from api_client.budgets.budget import highest
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, CounterDeclaration, parse
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
-from api_client.notices import NoticeCounts
-from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.web.relay.relay import Relay
+from api_client.workers.monitor import Gauge
 from api_client.workers.standing import InstallationState
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -45,26 +43,21 @@ class Vitals:
 
     Attributes:
         queues: Celery messages that nobody took yet, by queue.
-        held: turns that a pause holds back. pauses: by kind, breakers and limits too.
-        budgets: entry of HELIX_BUDGETS -> the highest part that anybody spent of it today.
+        gauges: those of the capabilities.
         store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0: none); None: not allowed to ask.
         disk_bytes, disk_free_bytes: of the file system of HELIX_ROOT, as this relay sees it.
         gc_at: when `turns gc` last ended, in seconds since the epoch; 0: never.
-        notices: calls for help that wait to be sent, and those that were given up.
         streams: event streams open at this relay. answers: HTTP status -> answers of this relay since its start.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
     lined_up: Mapping[str, int] = field(default_factory=dict)
-    held: int = 0
-    pauses: Mapping[str, int] = field(default_factory=dict)
-    budgets: Mapping[str, float] = field(default_factory=dict)
+    gauges: Sequence[Gauge] = ()
     store_bytes: int | None = None
     store_limit_bytes: int | None = None
     disk_bytes: int = 0
     disk_free_bytes: int = 0
     gc_at: float = 0.0
-    notices: NoticeCounts = field(default_factory=NoticeCounts)
     streams: int = 0
     answers: Mapping[int, int] = field(default_factory=dict)
 
@@ -72,9 +65,6 @@ class Vitals:
 async def read_vitals(relay: Relay) -> Vitals:
     """Look at store, disk and relay. Raises ``StoreUnavailable``: the store does not answer."""
     client = relay.client
-    pauses = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0)
-    for pause in await client.pauses.in_force():
-        pauses["credit" if pause.spent else pause.what] += 1
     memory: dict[str, Any] = {}
     with suppress(ResponseError):  # its user may not ask
         memory = await client.store.memory()
@@ -83,15 +73,12 @@ async def read_vitals(relay: Relay) -> Vitals:
     return Vitals(
         queues=await client.workers.messages(),
         lined_up=await client.workers.lined_up(),
-        held=await client.pauses.held(),
-        pauses=pauses,
-        budgets=highest(await client.spending.today()),
+        gauges=[gauge for each in client.monitors for gauge in await each.read_gauges()],
         store_bytes=memory.get("used_memory"),
         store_limit_bytes=memory.get("maxmemory"),
         disk_bytes=disk.total,
         disk_free_bytes=disk.free,
         gc_at=float(gc_at or 0),
-        notices=await client.notices.counts(),
         streams=relay.traffic.streams,
         answers=dict(relay.traffic.answers),
     )
@@ -201,22 +188,14 @@ def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
     yield _labelled(
         "helix_line_turns", "Turns that wait for their owner's turn to run first.", "priority", vitals.lined_up
     )
-    yield _labelled("helix_pauses", "Active pauses, open circuit breakers and limits, by kind.", "what", vitals.pauses)
-    yield _labelled(
-        "helix_budget_spent_ratio",
-        "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused.",
-        "budget",
-        vitals.budgets,
-    )
+    for gauge in vitals.gauges:
+        yield _labelled(gauge.name, gauge.meaning, gauge.label, gauge.values)
     single = (
-        ("helix_held_turns", "Turns that a pause or an open circuit breaker holds back.", vitals.held),
         ("helix_store_memory_bytes", "Memory that the store uses.", vitals.store_bytes),
         ("helix_store_memory_limit_bytes", "Memory that the store may use; 0: no limit.", vitals.store_limit_bytes),
         ("helix_disk_bytes", "Size of the file system of HELIX_ROOT.", vitals.disk_bytes),
         ("helix_disk_free_bytes", "Free room on the file system of HELIX_ROOT.", vitals.disk_free_bytes),
         ("helix_gc_last_run_timestamp_seconds", "When turns gc last ended; 0: never.", vitals.gc_at),
-        ("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", vitals.notices.waiting),
-        ("helix_notices_given_up", "Notices given up after a day: turns notices dead.", vitals.notices.given_up),
         ("helix_streams", "Event streams that are open at this relay.", vitals.streams),
     )
     for name, meaning, value in single:
@@ -231,9 +210,9 @@ def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
 
 
 def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, meaning, labels=[label])
+    family = GaugeMetricFamily(name, meaning, labels=[label] if label else [])
     for value, number in sorted(values.items()):
-        family.add_metric([value], number)
+        family.add_metric([value] if label else [], number)
     return family
 
 

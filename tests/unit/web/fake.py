@@ -23,7 +23,7 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.figures import RetryRate, Stats
 from api_client.figures.rollup import retry_rate_of, stats_of
-from api_client.notices import NoticeCounts
+from api_client.notifications.outbox import NoticeCounts
 from api_client.policies import Policies
 from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import NoAllowance, OwnerLimits
@@ -210,6 +210,7 @@ class FakeTurns:
         self.store = FakeStore()
         self.pauses = SimpleNamespace(in_force=answering([]), held=answering(0))
         self.notices = SimpleNamespace(are_sent=answering(False), counts=answering(NoticeCounts()))
+        self.monitors, self.reporters = [], []
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
         self.policies = Policies(Settings())

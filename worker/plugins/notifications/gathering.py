@@ -17,7 +17,7 @@ from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
 from api_client.contract.turn_error import TurnError
 from api_client.contract.worker_reports import WorkerReport, missing
-from api_client.notices import Notices
+from api_client.notifications.outbox import Notices
 from api_client.policies.flows import GUARD, Flows, RolledBack
 from api_client.store import Store
 from api_client.workers.reports import written_reports

@@ -10,7 +10,7 @@ import structlog
 from api_client.contract.failpoints import reach
 from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings
-from api_client.notices import Notices
+from api_client.notifications.outbox import Notices
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.store.connection import OneConnection

@@ -18,7 +18,7 @@ class NoticeKeys(KeyNames):
     said = named("notices:said")
     #: String: the process that sends notices now; lives a minute.
     sender = named("notices:sender")
-    #: String: a relay has just looked at this (``state``, ``stuck``).
+    #: String: a relay has just looked for troubles of this monitor.
     watched = named_each("notices:watched:")
 
     def looked(self, listed: str) -> str:

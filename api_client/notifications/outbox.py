@@ -10,15 +10,17 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from api_client.contract.errors import BadRequest
-from api_client.contract.notices import LUA, REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
+from api_client.contract.notices import REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
 from api_client.contract.orders import Orders
-from api_client.notice_keys import NoticeKeys
+from api_client.notifications.notice_keys import NoticeKeys
 from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN
 
+_PUT = Path(__file__).with_name("notify.lua")
 #: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
 _RIGHT_MS = 15_000
 #: Of those given up this many are kept.
@@ -44,7 +46,7 @@ class Notices:
         self._store = store
         self._orders = orders
         self._keys = NoticeKeys(store.namespace)
-        self._put = store.redis.register_script(LUA.read_text())
+        self._put = store.redis.register_script(_PUT.read_text())
         self._renew = store.redis.register_script(_RENEW)
         self._release = store.redis.register_script(REMOVE_OWN)
         self._right = secrets.token_hex(8)

@@ -1,0 +1,66 @@
+"""The monitor of the day's budgets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from api_client.budgets.budget import DAY_SECONDS, Spent, highest
+from api_client.budgets.spending import BudgetLedger
+from api_client.workers.monitor import Gauge, Monitor, Trouble
+from api_client.workers.reason import Reason, Wait
+
+
+class BudgetMonitor(Monitor):
+    """Shows how far budgets are spent, and reports those that are near their end or spent."""
+
+    name = "budgets"
+
+    def __init__(self, ledger: BudgetLedger) -> None:
+        self._ledger = ledger
+
+    async def read_gauges(self) -> Sequence[Gauge]:
+        """Return the part that is spent, by entry of HELIX_BUDGETS."""
+        return [make_gauge(highest(await self._ledger.today()))]
+
+    async def find_troubles(self) -> Sequence[Trouble]:
+        """Return a trouble for each budget that is near, and one for each that is spent: once a day."""
+        return find_troubles(await self._ledger.today(), time.time())
+
+    async def find_waits(self, now: float) -> Sequence[Wait]:
+        """Return the wait for the next day where budgets are spent: new turns are refused."""
+        return find_waits(await self._ledger.today(), now)
+
+
+def make_gauge(shares: dict[str, float]) -> Gauge:
+    """Return the gauge for these shares. Pure."""
+    meaning = "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
+    return Gauge("helix_budget_spent_ratio", meaning, shares, "budget")
+
+
+def find_troubles(budgets: Iterable[Spent], now: float) -> list[Trouble]:
+    """Return the troubles among these budgets. Pure."""
+    return [
+        Trouble(
+            kind=f"budget.{each.state}",
+            subject=f"{each.scope} {int(each.resets_at) - DAY_SECONDS}",
+            at=now,
+            page="/budgets",
+            data={
+                "scope": each.scope,
+                "spent_usd": each.spent_usd,
+                "limit_usd": each.limit_usd,
+                "resets_at": each.resets_at,
+            },
+        )
+        for each in budgets
+        if each.state != "ok"
+    ]
+
+
+def find_waits(budgets: Iterable[Spent], now: float) -> list[Wait]:
+    """Return one wait for all budgets that are spent. Pure."""
+    if not (spent := [each for each in budgets if each.state == "spent"]):
+        return []
+    scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")
+    return [Wait(reason=Reason.BUDGET, at=now, subject=scopes, until=spent[0].resets_at)]

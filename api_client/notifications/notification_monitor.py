@@ -1,0 +1,57 @@
+"""The outbox as a monitor, and as a reporter of what other monitors find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api_client.contract.notices import Notice
+from api_client.notifications.notice_keys import NoticeKeys
+from api_client.notifications.outbox import NoticeCounts, Notices
+from api_client.store import Store
+from api_client.store.module_log import ModuleLog
+from api_client.workers.monitor import Gauge, Monitor, Trouble, TroubleReporter
+
+log = ModuleLog(__name__)
+
+
+class NotificationMonitor(Monitor):
+    """Shows how many notifications wait, and how many were given up."""
+
+    name = "notifications"
+
+    def __init__(self, outbox: Notices) -> None:
+        self._outbox = outbox
+
+    async def read_gauges(self) -> Sequence[Gauge]:
+        """Return the numbers of the outbox."""
+        return make_gauges(await self._outbox.counts())
+
+
+def make_gauges(counts: NoticeCounts) -> list[Gauge]:
+    """Return the gauges for these numbers. Pure."""
+    return [
+        Gauge("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", {"": counts.waiting}),
+        Gauge("helix_notices_given_up", "Notices given up after a day: turns notices dead.", {"": counts.given_up}),
+    ]
+
+
+class NotificationReporter(TroubleReporter):
+    """Puts a notification into the outbox for each trouble, while a worker sends notifications."""
+
+    def __init__(self, store: Store, outbox: Notices) -> None:
+        self._store, self._outbox = store, outbox
+        self._url = store.settings.public_url.rstrip("/")
+
+    async def begin_look(self, name: str, seconds: float) -> bool:
+        """Return whether a worker sends notifications, and no other relay has just looked."""
+        if not await self._outbox.are_sent():
+            return False
+        key = NoticeKeys(self._store.namespace).watched(name)
+        return bool(await self._store.ask(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
+
+    async def report(self, trouble: Trouble) -> None:
+        """Put the notification, with the page's address where that is known."""
+        data = {**trouble.data, **({"url": self._url + trouble.page} if self._url else {})}
+        notice = Notice(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
+        if await self._outbox.put(notice):
+            log.warning("notice.put", kind=notice.kind, subject=notice.subject)

@@ -1,0 +1,64 @@
+"""Turns that wait for a pause, a breaker or the limit of a service. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from api_client.contract.counters import label
+from api_client.contract.turn import TurnState
+from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause
+from api_client.workers.reason import Obstacle, Reason, Row, Wait
+
+
+class PauseObstacle(Obstacle):
+    """The pauses, breakers and limits of one moment."""
+
+    def __init__(self, pauses: Iterable[Pause]) -> None:
+        self._pauses = {each.field: each for each in pauses}
+
+    def keep_back(self, row: Row, at: float) -> Wait | None:
+        """Return the pause, or the service's places, that the turn waits for."""
+        return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
+
+    def _find_pause(self, row: Row, at: float) -> Wait | None:
+        """Decide as ``pauses.lua`` does."""
+        names = ["queue|check"]
+        if row.state is TurnState.QUEUED:
+            limit = row.held_back.partition(" ")[0]  # its service may be named in the settings of the workers alone
+            names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}"]
+            names += [limit] if limit.startswith(f"{LIMIT}|") else []
+            names.append(f"{BREAKER}|{row.runs}")
+        pause = next((self._pauses[name] for name in names if name in self._pauses), None)
+        if pause is None:
+            return None
+        wait = wait_for(pause, at)
+        if pause.what != BREAKER:
+            return wait
+        if row.probes == label(pause.name) or (pause.until <= at and not pause.probing):
+            return None  # it tries the service, or may be the next that does
+        return replace(wait, until=0.0) if pause.probing else wait
+
+
+def _find_full_service(row: Row, at: float) -> Wait | None:
+    limited, _, service = row.held_back.partition(" ")[0].partition("|")
+    if limited != LIMIT or row.state is not TurnState.QUEUED:
+        return None
+    return Wait(reason=Reason.SERVICE, at=at, subject=service)
+
+
+def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
+    """Return the waits of the paused intake, open breakers and services without credit."""
+    shown = [each for each in pauses if each.what in {BREAKER, INTAKE} or each.spent]
+    return [wait_for(each, at) for each in sorted(shown, key=lambda each: each.field)]
+
+
+def wait_for(pause: Pause, at: float) -> Wait:
+    """Return what turns wait for while this pause, breaker or limit lasts."""
+    limit = Reason.CREDIT if pause.spent else Reason.LIMIT
+    reason, subject = {
+        BREAKER: (Reason.BREAKER, pause.name),
+        LIMIT: (limit, pause.name),
+        INTAKE: (Reason.INTAKE, pause.by or "?"),
+    }.get(pause.what, (Reason.PAUSE, pause.title))
+    return Wait(reason=reason, at=at, subject=subject, said=pause.reason, until=pause.until)
