@@ -97,7 +97,7 @@ class Notices:
         return found
 
     async def are_sent(self) -> bool:
-        """Return whether a worker with a target is there: what is put while none is would stay there for ever."""
+        """Return whether a worker sends notifications: one put while none does would stay for ever."""
         return bool(await self._store.ask(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NoticeCounts:
@@ -109,7 +109,7 @@ class Notices:
         return NoticeCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[Entry]:
-        """Return what is to be sent, the next one first; ``most`` at most, -1: all."""
+        """Return the notifications to send, the next one first; ``most`` at most, -1: all."""
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[Entry]:

@@ -27,7 +27,7 @@ STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
 #: A time that is nearer than this is said in seconds.
 _SOON_SECONDS = 100.0
 _WORDS = table_beside(__file__)
-#: What is read of each record, in this order.
+#: The fields that are read of each record, in this order.
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "suspended_at",
     "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
@@ -124,7 +124,7 @@ class Wait:
 
 
 class Obstacle(Protocol):
-    """Keeps turns from starting, for a reason of its own."""
+    """Keeps turns from starting."""
 
     def keep_back(self, row: Row, at: float) -> Wait | None:
         """Return what this turn waits for; None: it may start."""

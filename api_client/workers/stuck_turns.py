@@ -28,7 +28,7 @@ class StuckTurns(Monitor):
 def find_stuck(standing: InstallationState) -> list[Trouble]:
     """Return the trouble of an installation whose turns could run. Pure."""
     waits = standing.at - standing.waiting_since if standing.waiting else 0.0
-    # Some causes are reported by monitors of their own, and for a warning nobody has to be called.
+    # Other monitors report some causes, and a warning calls nobody.
     causes = [a for a in standing.alerts if a.severity == "wrong" and a.check not in {Reason.BREAKER, Reason.CREDIT}]
     if not causes or not (standing.overdue or waits > STUCK_SECONDS):
         return []
