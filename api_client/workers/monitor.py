@@ -63,7 +63,7 @@ class TroubleReporter(Protocol):
     """Tells somebody about troubles. Each method raises ``StoreUnavailable``."""
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return whether this process looks now: somebody reads reports, and no other process looked within ``seconds``."""
+        """Return whether this process looks now: reports are read, and no other process looked within ``seconds``."""
 
     async def report(self, trouble: Trouble) -> None:
         """Report a trouble; one that was reported before is not reported again."""
