@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from api_client.budgets.budget import ASIDE, DAY_SECONDS, MICRO, Spent, day_of, limits_of, spent_of
+from api_client.budgets.errors import BudgetExceeded
 from api_client.budgets.keys import BudgetKeys
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.counters import label
-from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import keys_of
 from api_client.contract.turn import TurnRequest, TurnState
 from api_client.interruptions.registry import added_runs

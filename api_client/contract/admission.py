@@ -33,7 +33,7 @@ class Admission:
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Take what these turns need, such as a part of a budget: for all of them or for none."""
+        """Take what these turns need, such as a part of a quota: for all of them or for none."""
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Return if a stored turn's agent may run once more, by ``model``. A worker asks before each run."""

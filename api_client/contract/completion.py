@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-#: How the process of a run came to be, in its evidence: kept from the message before, started ahead, or for it.
-STARTS = ("warm", "spare", "cold")
-
 
 class Verdict(StrEnum):
     """The end of an agent run."""
@@ -40,7 +37,7 @@ class ErrorKind(StrEnum):
     HOST = "host"
     #: The agent's session to continue is gone; the run starts afresh.
     SESSION_LOST = "session_lost"
-    #: A limit of the agent itself: turns, budget, output size.
+    #: A limit of the agent itself: turns, money, output size.
     LIMIT = "limit"
 
 

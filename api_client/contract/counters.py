@@ -7,9 +7,10 @@ Label sets are bounded: models and validators are those of the settings, steps a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from api_client.contract.catalogue import collect_declarations
+from api_client.contract.counter_declaration import CounterDeclaration
 from api_client.contract.turn import Turn
 
 #: Upper bounds of the buckets a duration is counted in, in milliseconds; beyond the last it is ``inf``.
@@ -23,29 +24,12 @@ OTHER = "other"
 _LONGEST_LABEL = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterDeclaration:
-    """One counter: what it counts, and by what.
-
-    ``always`` are values of its only label that /metrics has from the start: Prometheus does not see the first increase
-    of a series that it did not know.
-    """
-
-    meaning: str
-    labels: tuple[str, ...] = ()
-    always: tuple[str, ...] = ()
-
-
 #: name -> what it counts. A duration ``time.X`` is stored as ``time.X.ms`` (their sum) and ``time.X.le`` (by bucket).
-COUNTERS = {
+COUNTERS: dict[str, CounterDeclaration] = {
     "turn.submitted": CounterDeclaration(meaning="Turns stored."),
     "turn.finished": CounterDeclaration(
         meaning="Turns that ended. asked_again: 1 when validators rejected an attempt and the agent was asked again.",
         labels=("outcome", "model", "flow", "step", "asked_again"),
-    ),
-    "policy.finished": CounterDeclaration(
-        meaning="Turns that ended and that a policy file judged, by the file's hash.",
-        labels=("policy", "outcome", "asked_again"),
     ),
     "delivery.started": CounterDeclaration(meaning="Agent runs started, lost ones included."),
     "delivery.lost": CounterDeclaration(
@@ -58,32 +42,13 @@ COUNTERS = {
         meaning="Agent runs that ended: complete, incomplete, refused, error, cancelled, or transient (tried again).",
         labels=("verdict", "model"),
     ),
-    "attempt.judged": CounterDeclaration(
-        meaning="Complete answers judged: accept, retry, fallback, escalate or fail.", labels=("decision", "model")
-    ),
-    "phase.judged": CounterDeclaration(
-        meaning="Runs of phases verified: accept, retry, escalate or fail.", labels=("decision",)
-    ),
-    "turn.escalated": CounterDeclaration(
-        meaning="Turns handed on; stage 1: to another model, 2: to a person.", labels=("stage",)
-    ),
-    "breaker.opened": CounterDeclaration(
-        meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)
-    ),
-    "breaker.closed": CounterDeclaration(meaning="Circuit breakers closed by an answer.", labels=("model",)),
-    "turn.decided": CounterDeclaration(
-        meaning="Decisions on suspended turns: approve, edit, retry, reject.", labels=("kind",)
-    ),
+    "attempt.judged": CounterDeclaration(meaning="Complete answers judged, by decision.", labels=("decision", "model")),
     "validator.judged": CounterDeclaration(meaning="Answers that a validator judged.", labels=("validator", "model")),
     "validator.rejected": CounterDeclaration(
         meaning="Answers in which a validator found errors.", labels=("validator", "decision", "model")
     ),
     "code.rejected": CounterDeclaration(
         meaning="Answers rejected with an issue of a code, maybe with others.", labels=("code", "decision")
-    ),
-    "shadow.judged": CounterDeclaration(meaning="Answers that a rule in shadow judged.", labels=("validator", "model")),
-    "shadow.rejected": CounterDeclaration(
-        meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")
     ),
     "validator.gave_up": CounterDeclaration(
         meaning="Turns that failed with errors of a validator left.", labels=("validator",)
@@ -104,18 +69,14 @@ COUNTERS = {
     "time.agent": CounterDeclaration(
         meaning="From start to end of an agent run; lost runs not included.", labels=("model",)
     ),
-    "time.start": CounterDeclaration(
-        meaning="From asking an agent until its process takes the message: warm (kept), spare (started ahead) or cold.",
-        labels=("start",),
-    ),
     "time.validation": CounterDeclaration(
         meaning="From the end of an agent run to the verdict, the wait for a slot included."
     ),
     "time.recovery": CounterDeclaration(meaning="From the last sign of life of a lost run to its next start."),
     "time.turn": CounterDeclaration(
-        meaning="From a turn's submit to its last event, without its waits for persons and pauses."
+        meaning="From a turn's submit to its last event, without the time for which it waited for a person or was held."
     ),
-}
+} | collect_declarations("COUNTERS")
 
 
 @lru_cache(maxsize=4096)  # few, and asked for again in each turn
@@ -161,7 +122,7 @@ def parse(field: str) -> tuple[str, tuple[str, ...]]:
 
 
 def model_of(turn: Turn) -> str:
-    """The model that works on the turn as a label: the one that was asked for, or the one it was escalated to.
+    """The model that works on the turn as a label: the one that was asked for, or the one it was handed to.
 
     Both were among the settings' models when the turn was stored.
     """

@@ -71,49 +71,20 @@ class SessionBusy(HelixError):
         self.turn_id = turn_id
 
 
-class IntakePaused(HelixError):
-    """An operator paused the intake: no new turns are taken. ``until``: seconds since the epoch; 0: not known."""
-
-    code = "intake_paused"
-
-    def __init__(self, reason: str, until: float) -> None:
-        super().__init__(f"no new turns are taken: {reason or 'the intake is paused'}")
-        self.reason = reason
-        self.until = until
-
-
 class NotAdmitted(HelixError):
     """An admission refuses a turn, in words for its caller. ``seconds``: when to come again; 0: not as it is.
 
-    ``kind``: what the turn was refused for, in a word; empty where the code says it all.
+    ``kind``: what the turn was refused for, in a word; empty where the code says it all. ``resets_at``: when there is
+    room again at the latest, in seconds since the epoch; 0: not known.
     """
 
     code = "not_admitted"
     kind = ""
+    resets_at = 0.0
 
     def __init__(self, message: str, seconds: float = 0.0) -> None:
         super().__init__(message)
         self.seconds = seconds
-
-
-class BudgetExceeded(NotAdmitted):
-    """A day's budget has no room. ``scope``: whose (``owner:HASH``); US dollars; ``seconds``: when to come again."""
-
-    code = "budget_exceeded"
-
-    def __init__(
-        self, scope: str, spent_usd: float, aside_usd: float, limit_usd: float, resets_at: float, seconds: float
-    ) -> None:
-        kind = scope.partition(":")[0]
-        aside = f", {aside_usd:.4f} set aside for turns at work" if aside_usd else ""
-        super().__init__(
-            f"today's budget ({kind}) has no room: {spent_usd:.4f} of {limit_usd:.4f} dollars spent{aside}",
-            max(1.0, seconds),
-        )
-        self.kind = kind
-        self.spent_usd = spent_usd
-        self.limit_usd = limit_usd
-        self.resets_at = resets_at
 
 
 class NotFinished(HelixError):

@@ -15,7 +15,7 @@ from api_client.contract.interruption import MAX_WAIT_SECONDS
 from api_client.contract.turn import TurnRequest
 
 MAX_RUNS = 10
-#: Its name among what is attached to a request.
+#: Its name among the parts attached to a request.
 NAME = "escalation"
 
 
@@ -38,7 +38,7 @@ class Escalation:
 
     @classmethod
     def of(cls, request: TurnRequest) -> Escalation | None:
-        """Read what is attached to a request; None without one."""
+        """Read the part attached to a request; None without one."""
         data = request.attached.get(NAME)
         return cls.from_dict(data) if data else None
 

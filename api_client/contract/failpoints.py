@@ -38,19 +38,6 @@ POINTS = {
     "answer.sealed": "validate: the answer is sealed, a file of it not written",
 }
 
-#: Points of what is beside turns: each has a separate test.
-BESIDE_TURNS = {
-    "policy.kept": "submit: policy and template are in the store, the turn is not",
-    "files.restored": "any link: the session's folder is what its snapshot says, nothing done yet",
-    "files.uploaded": "any link: the session's files are uploaded, no move or seal says so",
-    "message.moved": "kept agent: the files of its message are moved, the marks are not",
-    "permit.asked": "approval server: the call that a person allowed is about to run, its yes is not used up",
-    "notice.due": "notifier: a notice is to be sent, no target has it",
-    "notice.taken": "notifier: a target took a notice, the outbox does not know",
-    "restore.file": "restore: a file was put in its place",
-    "restore.keys": "restore: some keys were copied into the store",
-}
-
 
 class FailpointError(Exception):
     """The exception of an armed failpoint."""

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from api_client.contract.catalogue import collect_declarations
+
 #: What a notice may be about: kind -> when it is sent.
 KINDS: Mapping[str, str] = {
     "response.completed": "A response that was asked for with `background` has its answer.",
@@ -22,16 +24,9 @@ KINDS: Mapping[str, str] = {
     "response.cancelled": "Such a response was cancelled.",
     "turn.failed": "A turn ended as failed, incomplete, refused, error or expired.",
     "turn.dead": "A turn took down its workers too often; it is in the dead letter list.",
-    "inbox.waiting": "A turn waits for a person's decision.",
-    "budget.near": "80 % of a day's budget is spent.",
-    "budget.spent": "A day's budget is spent: turns that count for it are refused until it resets.",
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
-    "breaker.opened": "A model's circuit breaker opened: its turns wait.",
-    "service.no_credit": "The account at a model's service has no money left: its turns wait.",
-    "flow.rolled_back": "The guard rolled a flow version back by itself: too many of its turns failed.",
-    "notice.test": "`turns notices test` sent it.",
-}
+} | collect_declarations("NOTICE_KINDS")
 #: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
 #: Between two tries: it begins with the first and doubles up to the second, in seconds.
@@ -67,7 +62,7 @@ class Notice:
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def body(self) -> str:
-        """Return what is sent (JSON): OpenAI's object of an event."""
+        """Return the body to send (JSON): OpenAI's object of an event."""
         data: dict[str, Any] = {
             "id": self.notice_id,
             "object": "event",
@@ -83,7 +78,7 @@ class Entry:
     """A notice in the outbox.
 
     Attributes:
-        notice_id: its id. body: what is sent.
+        notice_id: its id. body: the JSON that is sent.
         put_at: when it was put, in seconds since the epoch.
         tries: how often it was tried. taken: the targets that took it. error: why the last try failed.
     """

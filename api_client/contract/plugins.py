@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from api_client.contract.catalogue import collect_declarations
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -47,21 +49,8 @@ GROUPS: Mapping[str, str] = {
 }
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {
-    RUNNER: {name: f"worker.plugins.{name}" for name in ("acp", "codex", "command", "python")},
-    COMMAND: {
-        "backup": "worker.plugins.backup",
-        "certify-runner": "worker.plugins.certification",
-        "compare": "worker.plugins.analysis",
-        "mcp": "worker.plugins.mcp",
-        "notices": "worker.plugins.notifications",
-        "replay-policy": "worker.plugins.analysis",
-        "restore": "worker.plugins.backup",
-        "traces": "worker.plugins.traces",
-    },
-    WATCHER: {"flow-guard": "worker.plugins.analysis", "notifier": "worker.plugins.notifications"},
-    CHECK: {"notices": "worker.plugins.notifications"},
-    EXPORT: {"rejected": "worker.plugins.analysis"},
-    RULE: {"claims": "worker.plugins.claims"},
+    f"helix_turns.{group}": {name: f"worker.plugins.{package}" for name, package in names.items()}
+    for group, names in collect_declarations("PLUGINS").items()
 }
 
 

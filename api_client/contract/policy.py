@@ -216,7 +216,7 @@ def _plain_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts
     return PolicyFile(tuple(rules), max_attempts)
 
 
-#: Its name among what is attached to a request.
+#: Its name among the parts attached to a request.
 APPLIED = "applied_policy"
 
 
@@ -238,7 +238,7 @@ class AppliedPolicy:
 
     @classmethod
     def of(cls, request: TurnRequest) -> AppliedPolicy | None:
-        """Read what is attached to a request; None where no policy file was applied."""
+        """Read the part attached to a request; None where no policy file judges the turn."""
         data = request.attached.get(APPLIED)
         return cls.from_dict(data) if data else None
 

@@ -12,6 +12,7 @@ from typing import Any
 from api_client.contract import errors
 from api_client.contract.clock_time import clock_time
 from api_client.contract.error_codes import sentence
+from api_client.contract.intake_pause import IntakePaused
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import FileMissing
 from api_client.web.words import say
@@ -120,18 +121,18 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
         case errors.NotFinished() | errors.NotSuspended():
             return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
-        case errors.BudgetExceeded():
+        case errors.NotAdmitted() if error.resets_at:
             soon = time.time() + error.seconds < error.resets_at - 1  # what turns at work set aside comes back
             resets = clock_time(error.resets_at, time.time())
             until = say("until_others_end", locale) if soon else say("until", locale, time=resets)
-            message = f"{sentence('budget_exceeded', locale)} ({error.kind},{until})"
+            message = f"{sentence(error.code, locale)} ({error.kind},{until})"
             headers = ({} if soon else NO_RETRY) | {"retry-after": str(math.ceil(error.seconds))}
-            return ApiError(429, message, code="budget_exceeded", headers=headers)
+            return ApiError(429, message, code=error.code, headers=headers)
         case errors.NotAdmitted():
             headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
             status = 429 if error.seconds else 403
             return ApiError(status, shown_text(str(error), 400), code=error.code, headers=headers)
-        case errors.IntakePaused():
+        case IntakePaused():
             now = time.time()
             seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS
             until = say("until", locale, time=clock_time(error.until, now)) if error.until else ""

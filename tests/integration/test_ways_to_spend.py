@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from api_client.budgets.errors import BudgetExceeded
 from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
-from api_client.contract.errors import BudgetExceeded, NotSuspended
+from api_client.contract.errors import NotSuspended
 from api_client.contract.escalation import Escalation
 from api_client.contract.owners import owner_of_name, owner_of_user
 from api_client.contract.settings import Settings

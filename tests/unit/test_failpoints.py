@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from api_client.contract import failpoints
-from api_client.contract.failpoints import BESIDE_TURNS, POINTS, FailpointError, reach
+from api_client.contract.catalogue import collect_declarations
+from api_client.contract.failpoints import POINTS, FailpointError, reach
 from tests.support import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -131,4 +132,7 @@ def test_a_meeting_lasts_until_the_file_is_there(armed, tmp_path: Path) -> None:
 
 def test_every_point_of_the_matrix_is_passed_somewhere_in_the_code() -> None:
     code = "".join(path.read_text() for part in ("api_client", "worker") for path in (ROOT / part).rglob("*.py"))
-    assert set(re.findall(r'(?:reach|await arrive)\("([a-z.]+)"\)', code)) == {*POINTS, *BESIDE_TURNS}
+    assert set(re.findall(r'(?:reach|await arrive)\("([a-z.]+)"\)', code)) == {
+        *POINTS,
+        *collect_declarations("FAILPOINTS"),
+    }

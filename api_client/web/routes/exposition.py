@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 from redis.exceptions import ResponseError
 
 import api_client
-from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, CounterDeclaration, parse
+from api_client.contract.counter_declaration import CounterDeclaration
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
 from api_client.web.relay.relay import Relay

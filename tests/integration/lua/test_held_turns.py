@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, IntakePaused
+from api_client.contract.errors import BadRequest
+from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, Link

@@ -9,10 +9,11 @@ import redis
 
 from api_client.budgets import spending
 from api_client.budgets.budget import DAY_SECONDS
+from api_client.budgets.errors import BudgetExceeded
 from api_client.budgets.keys import BudgetKeys
 from api_client.client import TurnsClient
 from api_client.contract.admission import Submission
-from api_client.contract.errors import BudgetExceeded, SessionBusy
+from api_client.contract.errors import SessionBusy
 from api_client.contract.escalation import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link

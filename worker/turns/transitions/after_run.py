@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
-from api_client.contract.completion import STARTS, Completion, ErrorKind, Fault, Verdict, Why
-from api_client.contract.counters import counter, model_of, timed
+from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.counters import COUNTERS, counter, model_of, timed
 from api_client.contract.error_codes import words_of
 from api_client.contract.errors import NotAdmitted
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
@@ -257,7 +257,7 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
         again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
         counted[counter("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
     start, ms = completion.evidence.get("start"), completion.evidence.get("start_ms")
-    if start in STARTS and isinstance(ms, int):
+    if start in COUNTERS["time.start"].values and isinstance(ms, int):
         counted |= timed("time.start", ms, start)
     return counted
 

@@ -1,0 +1,9 @@
+"""Backups: their part of the catalogues."""
+
+FAILPOINTS = {
+    "restore.file": "restore: a file was put in its place",
+    "restore.keys": "restore: some keys were copied into the store",
+}
+PLUGINS = {
+    "commands": {"backup": "backup", "restore": "backup"},
+}

@@ -1,0 +1,14 @@
+"""Circuit breakers, and services without credit: their part of the catalogues."""
+
+from api_client.contract.counter_declaration import CounterDeclaration
+
+COUNTERS = {
+    "breaker.opened": CounterDeclaration(
+        meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)
+    ),
+    "breaker.closed": CounterDeclaration(meaning="Circuit breakers closed by an answer.", labels=("model",)),
+}
+NOTICE_KINDS = {
+    "breaker.opened": "A model's circuit breaker opened: its turns wait.",
+    "service.no_credit": "The account at a model's service has no money left: its turns wait.",
+}

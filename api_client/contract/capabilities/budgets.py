@@ -1,0 +1,6 @@
+"""Budgets: their part of the catalogues."""
+
+NOTICE_KINDS = {
+    "budget.near": "80 % of a day's budget is spent.",
+    "budget.spent": "A day's budget is spent: turns that count for it are refused until it resets.",
+}

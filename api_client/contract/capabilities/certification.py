@@ -1,0 +1,3 @@
+"""The certification of runners: its part of the catalogues."""
+
+PLUGINS = {"commands": {"certify-runner": "certification"}}

@@ -1,0 +1,3 @@
+"""The MCP server: its part of the catalogues."""
+
+PLUGINS = {"commands": {"mcp": "mcp"}}

@@ -1,0 +1,7 @@
+"""Phases: their part of the catalogues."""
+
+from api_client.contract.counter_declaration import CounterDeclaration
+
+COUNTERS = {
+    "phase.judged": CounterDeclaration(meaning="Runs of phases verified, by decision.", labels=("decision",)),
+}

@@ -1,0 +1,14 @@
+"""Replay, and rules in shadow: their part of the catalogues."""
+
+from api_client.contract.counter_declaration import CounterDeclaration
+
+COUNTERS = {
+    "shadow.judged": CounterDeclaration(meaning="Answers that a rule in shadow judged.", labels=("validator", "model")),
+    "shadow.rejected": CounterDeclaration(
+        meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")
+    ),
+}
+PLUGINS = {
+    "commands": {"compare": "analysis", "replay-policy": "analysis"},
+    "exports": {"rejected": "analysis"},
+}

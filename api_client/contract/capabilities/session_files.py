@@ -1,0 +1,6 @@
+"""The files of sessions in an object store: their part of the catalogues."""
+
+FAILPOINTS = {
+    "files.restored": "any link: the session's folder is what its snapshot says, nothing done yet",
+    "files.uploaded": "any link: the session's files are uploaded, no move or seal says so",
+}

@@ -1,0 +1,3 @@
+"""Traces: their part of the catalogues."""
+
+PLUGINS = {"commands": {"traces": "traces"}}

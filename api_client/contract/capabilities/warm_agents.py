@@ -1,0 +1,14 @@
+"""Agents that are kept for a message to come: their part of the catalogues."""
+
+from api_client.contract.counter_declaration import CounterDeclaration
+
+COUNTERS = {
+    "time.start": CounterDeclaration(
+        meaning="From asking an agent until its process takes the message: warm (kept), spare (started ahead) or cold.",
+        labels=("start",),
+        values=("warm", "spare", "cold"),
+    ),
+}
+FAILPOINTS = {
+    "message.moved": "kept agent: the files of its message are moved, the marks are not",
+}

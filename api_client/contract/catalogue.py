@@ -1,0 +1,31 @@
+"""The catalogues of the contract, assembled from the declarations of all capabilities."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = "api_client.contract.capabilities"
+
+
+def collect_declarations(name: str) -> dict[str, Any]:
+    """Merge the mappings of this name, such as ``COUNTERS``, that capabilities declare.
+
+    Raises:
+        ValueError: two capabilities declare the same entry.
+    """
+    found: dict[str, Any] = {}
+    for module in _capabilities():
+        for key, value in getattr(module, name, {}).items():
+            if key in found and not isinstance(value, dict):
+                raise ValueError(f"{name}: {key} is declared twice")
+            found[key] = found.get(key, {}) | value if isinstance(value, dict) else value
+    return found
+
+
+@cache
+def _capabilities() -> list[ModuleType]:
+    return [import_module(f"{_PACKAGE}.{each.name}") for each in iter_modules(import_module(_PACKAGE).__path__)]
