@@ -13,7 +13,7 @@ from api_client.broker.announcer import Announcer
 from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
-from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.errors import IntakePaused, NotFinished, SettingsError
 from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
@@ -71,7 +71,7 @@ class TurnsClient:
         self.reader = TurnReader(self.store)
         self.canceller = Canceller(self.store, self.reader, self._announcer)
         self.spending = BudgetLedger(self.store)
-        self.submitter = Submitter(self.store, self._announcer, self.canceller, self._admissions())
+        self.submitter = Submitter(self.store, self._announcer, self.canceller, self._admissions(), IntakePaused)
         self.phases = Phases(self.store, self.submitter)
         self.audit = Audit(self.store)
         self.orders: Orders = self.audit

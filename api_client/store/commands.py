@@ -235,9 +235,15 @@ def _constants(settings: Settings) -> str:
             for model in settings.models
             if (others := settings.of_model(model).fallbacks.get(Fault.LIMIT))
         },
+        "BREAKERS": {"": _breaker_of(settings)}
+        | {label(model): _breaker_of(settings.of_model(model)) for model in settings.models},
         "AT_ONCE": {label(name): most for name, most in settings.at_once.items()},
     }
     return "\n".join(_constant(name, value) for name, value in values.items())
+
+
+def _breaker_of(settings: Settings) -> list[int]:
+    return [settings.breaker_errors, int(settings.breaker_seconds * 1000)]
 
 
 def _constant(name: str, value: object) -> str:

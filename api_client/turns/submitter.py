@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,8 +36,10 @@ class Submitter:
         announcer: Announcer,
         canceller: Canceller,
         admissions: Sequence[Admission],
+        closed: Callable[[str, float], HelixError],
     ) -> None:
-        self._store, self._admissions = store, admissions
+        """``closed`` makes the error that says why, and until when, no new turns are stored."""
+        self._store, self._admissions, self._closed = store, admissions, closed
         self._settings = store.settings
         self._line = TurnLine(store, announcer)
         self._canceller = canceller
@@ -54,7 +56,7 @@ class Submitter:
         Safe to repeat with the same ``turn_id``. Once this returns the turn survives any process's death; with
         ``HELIX_DURABILITY=power`` also a loss of power. Raises ``BadRequest``: the request can never work.
         ``IdempotencyConflict``: the key was used with another body. ``BudgetExceeded``, ``NotAdmitted``: an admission
-        refused it. ``IntakePaused``: an operator paused the intake; what was stored before goes on.
+        refused it. What ``closed`` makes: no new turns are stored; earlier ones go on.
         ``SessionBusy``: ``double_text`` is ``reject`` and the session has an unfinished turn. ``StoreUnavailable``: the
         store does not answer or refuses writes; repeat later.
         """
@@ -71,20 +73,20 @@ class Submitter:
         more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.change(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
-        if said in {"conflict", "busy", "paused", "repeated"}:
+        if said in {"conflict", "busy", "closed", "repeated"}:
             await self._release([turn])
         if said == "conflict":
             raise IdempotencyConflict(idempotency_key)
         if said == "busy":
             raise SessionBusy(request.session_id, other)
-        if said == "paused":
-            raise IntakePaused(other, position / 1000)
+        if said == "closed":
+            raise self._closed(other, position / 1000)
         await self._store.settle(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("turn.stored")
-        # A turn that a pause holds back is announced when that ends. "known" is our own command whose reply was
+        # A turn that is held back is announced when that ends. "known" is our own command whose reply was
         # lost: it announced the turn, where the queues are its own.
         announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:

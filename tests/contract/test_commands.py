@@ -77,8 +77,8 @@ def test_a_name_that_is_declared_with_others_is_found(link: Link) -> None:
 
 
 def test_a_function_that_is_declared_first_and_made_later_comes_whole(link: Link) -> None:
-    text = link("-- args:\nend_pause()").text
-    assert text.index("local end_pause") < text.index("end_pause = function()") < text.index("heard_of_service(turn.")
+    text = link("-- args:\nend_holds()").text
+    assert text.index("local end_holds") < text.index("end_holds = function()") < text.index("heard_of_service(turn.")
 
 
 def test_the_settings_are_constants_of_the_text(link: Link, tmp_path: Path) -> None:

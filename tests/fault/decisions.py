@@ -32,7 +32,7 @@ _OWN = 4
 def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
     """The arguments of a commit behind token, number, keep and task, as the ledger sends them."""
     sent = encode(_MOVES[move_name](link, retries, delay_ms), {})
-    values = sent.arguments() | {"left": "", "files": "", "service_errors": 10, "service_ms": 60_000}
+    values = sent.arguments() | {"left": "", "files": ""}
     return (*(values[name] for name in _COMMIT[_OWN:]), *sent.rest())
 
 

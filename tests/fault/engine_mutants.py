@@ -246,7 +246,7 @@ MUTANTS = [
     EngineMutant(
         "what a store forgot is not sent again",
         _RECORD + "changes.py",
-        "if (yield from self._sent(claim, forgotten)) == PauseRefusal():",
+        "if (yield from self._sent(claim, forgotten)) == HeldBack():",
         "if False:",
         _UNIT + "test_queue.py",
         "test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on",

@@ -89,7 +89,7 @@ def submitted(step: Step) -> None:
     rule(step.args[5] != "reject" or not step.before.line, "stored although the session was busy")
     rule(step.reply[1] == len(step.before.line), "told a wrong position")
     turn.stored, turn.epoch = True, step.args[1]
-    turn.deadline = 0 if step.args[17] else step.now + step.args[4]
+    turn.deadline = 0 if step.args[16] else step.now + step.args[4]
     tell(turn, "turn.queued")
 
 
@@ -283,7 +283,7 @@ def reaped(step: Step) -> None:
     if taken:
         rule(before.lease_until <= step.now and step.args[0] == 1, "[7] a reaper took a lease that holds")
         rule(after.strikes == before.strikes + 1, "a lost delivery is not one strike")
-        charged = turn.submit[12] if before.state == b"running" else 0
+        charged = turn.submit[11] if before.state == b"running" else 0
         rule(after.tokens_used == before.tokens_used + charged, "[16] a lost run is not charged what was set aside")
         tell(turn, "attempt.lost")
     if before.state == b"suspended" and what == b"announce":

@@ -148,10 +148,10 @@ class Schedule:
         policy = random.choice(("reject", "interrupt", *("queue",) * 8))
         budget = 0 if random.random() < 0.9 else 30
         owner, epoch = random.choice("pq"), f"{number:012x}"
-        request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
+        request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session)
         phase = int(random.random() < 0.25)
         first = str(Link(PHASE_RUN if phase else RUN, 1))
-        args = (*request, budget, 0, budget // 2, 0, "m", "v2", first, phase, 3, "", "", "", key)
+        args = (*request, budget, 0, budget // 2, 0, "m", '{"flow":"v2"}', first, phase, 3, "", "", "", key)
         self._turns.append(turn)
         turn.submit = args
         yield from self._send_submit(turn)
@@ -169,7 +169,7 @@ class Schedule:
             if key:
                 self._bodies[owner, key] = (body, turn.id)
             if reply[1] == 0:
-                self._announce(turn, Link.parse(turn.submit[16]))
+                self._announce(turn, Link.parse(turn.submit[15]))
 
     def _announce(self, turn: PretendTurn, link: Link) -> None:
         """Celery's part: sometimes a message is lost, or comes twice."""
@@ -293,7 +293,7 @@ class Schedule:
     def _announce_head(self, head: bytes) -> None:
         if head:
             turn = self._turn_of(head)
-            self._announce(turn, Link.parse(turn.submit[16]))
+            self._announce(turn, Link.parse(turn.submit[15]))
 
     def _again(self, sent: tuple[str, PretendTurn, tuple[Any, ...]]) -> Ask:
         """A command comes once more: its reply was lost, or a connection delivers late."""

@@ -83,7 +83,7 @@ async def publish(
         SettingsError: the kind of work's folder is missing; nothing was sealed now.
         FilesUnavailable, SessionTooLarge: see ``SessionFiles.save``.
         OSError: this machine is sick, and another machine can publish.
-        JudgingPaused: answers are not accepted at the moment.
+        JudgingHeldBack: answers are not accepted at the moment.
     """
     turn, move = lease.claim.turn, accepted.move
     if move.outcome is None or not move.outcome.success:

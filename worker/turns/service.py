@@ -20,7 +20,7 @@ from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.store.commands import BEGUN
-from api_client.turns.record.claim import Claim, CommitResult, JudgingPaused, LeaseLost, Refusal
+from api_client.turns.record.claim import Claim, CommitResult, JudgingHeldBack, LeaseLost, Refusal
 from api_client.turns.record.moves import Move
 from worker.files.recent import Recent
 from worker.files.snapshots import SessionTooLarge
@@ -191,7 +191,7 @@ class TurnService:
         await arrive("link.decided")
         try:
             return link, judged.verdict, await self._store(lease, judged.move, visit)
-        except JudgingPaused:
+        except JudgingHeldBack:
             return link, replace(move, events=[]), await self._store(lease, move, visit)
 
     async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | CommitResult:

@@ -22,7 +22,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from api_client.snapshots.objects import FilesUnavailable
 from api_client.turns.record.accepted import AcceptedAnswer
-from api_client.turns.record.claim import JudgingPaused
+from api_client.turns.record.claim import JudgingHeldBack
 from api_client.turns.record.moves import Move, asked_anew, judged
 from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
@@ -115,7 +115,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, continued=lease.continued)
     try:
         await publisher.publish(parts, lease, accepted, found.files, ended)
-    except (JudgingPaused, SettingsError, SessionTooLarge, FilesUnavailable):
+    except (JudgingHeldBack, SettingsError, SessionTooLarge, FilesUnavailable):
         return None  # the problem is found again once the run is stored
     except OSError as error:
         if not await parts.threads.files(parts.host.look):

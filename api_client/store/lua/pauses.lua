@@ -72,6 +72,16 @@ local function stop_asking()
   after(function() leave_service(service, turn.owner or '', number('created_at'), ID) end)
 end
 
+-- Whether something keeps answers from being judged now.
+local function judging_held() return in_force('queue|check') ~= nil end
+
+-- What a submit of such a turn is answered while no new turns are stored: {'closed', until in ms, reason}; or nil.
+local function intake_closed(owner, key, label)
+  turn.owner, turn.key, turn.model = owner, key, label
+  local intake = in_force('intake')
+  return intake and { 'closed', intake.until_ms, intake.reason }
+end
+
 -- What keeps the turn's next link from starting now: its name and the pause, or nil. runs: an agent is to run.
 -- Of a breaker whose time is over one turn becomes the probe: that one may start.
 local function paused(runs)
@@ -110,8 +120,15 @@ local function count_in()
   set('held_since', 0)
 end
 
--- Let the turn wait until the pause ends. Nobody announces it meanwhile.
-local function hold_back(name, pause)
+-- What keeps the turn's next link from starting now, for hold_back; or nil.
+local function found_hold(runs)
+  local name, pause = paused(runs)
+  return name and { name = name, pause = pause }
+end
+
+-- Let the turn wait until what keeps it ends. Nobody announces it meanwhile.
+local function hold_back(hold)
+  local name, pause = hold.name, hold.pause
   local again = NOW + 64 * ANNOUNCE_MS
   local service = service_of(works())
   if not pause.full or turn.asks ~= service then stop_asking() end
@@ -191,7 +208,7 @@ local function held_back(runs)
   local name, pause = paused(runs)
   while name and pass_on(name, pause) do name, pause = paused(runs) end
   if name then
-    hold_back(name, pause)
+    hold_back({ name = name, pause = pause })
     return name
   end
   let_go()
@@ -238,16 +255,18 @@ local function heard_of_limit(name, said, reason, wait_ms, began_ms)
 end
 
 -- The run of the turn ended. It reports about its model's service: answered | limited | spent | failed | '' (nothing).
--- most: errors in a row that open the breaker, 0: never. opens_ms: for how long, doubled each time that a probe fails.
 -- wait_ms: how long it asks us to wait. began_ms: when the run began.
-local function heard_of_service(label, said, reason, most, opens_ms, wait_ms, began_ms)
+local function heard_of_service(label, said, reason, wait_ms, began_ms)
   if said == 'answered' or said == 'limited' or said == 'spent' then
     heard_of_limit(limit_of(label), said, reason, wait_ms, began_ms)
     said = 'answered'
   end
   local probed = (turn.probes or '') ~= ''
   if probed then set('probes', '') end
-  if most == 0 or (said == '' and not probed) then return end
+  if said == '' and not probed then return end
+  -- Errors in a row that open the breaker, 0: never; and for how long, doubled each time that a probe fails.
+  local most, opens_ms = unpack(BREAKERS()[label] or BREAKERS()[''])
+  if most == 0 and said ~= '' then return end
   local breaker, errors = pause_of('breaker|' .. label), pause_of('errors|' .. label) or 0
   if said == 'answered' then
     if errors > 0 then erase('errors|' .. label) end
@@ -276,11 +295,11 @@ local function heard_of_service(label, said, reason, most, opens_ms, wait_ms, be
 end
 
 -- The turn ends: nothing holds it back any more, it asks no service, and it probes nothing.
-end_pause = function()
+end_holds = function()
   stop_asking()
   if (turn.held_back or '') ~= '' then
     share('ZREM', HELD, ID)
     count_in()
   end
-  if (turn.probes or '') ~= '' then heard_of_service(turn.probes, '', '', 1, 0) end
+  if (turn.probes or '') ~= '' then heard_of_service(turn.probes, '', '') end
 end

@@ -1,6 +1,6 @@
 -- The record of a turn: how a command reads it, and what it writes when it has answered. commands.py builds a
 -- command's whole text: what it needs of the settings (as constants) and of this file, and then, inside one function,
--- what it needs of turn.lua and pauses.lua, its arguments by name, and the command itself, which decides and answers.
+-- what it needs of the other common files, its arguments by name, and the command itself, which decides and answers.
 -- So all here is declared at the beginning of a line, and a field of the record is read as turn.NAME or
 -- number('NAME'), for only those are read from the store.
 -- All writes are kept until it has answered, so a key of a wrong type fails a command before the record changes.
@@ -16,8 +16,8 @@
 --      8   DEAD      zset    dead letters, by the time they died
 --      9   INBOX     zset    suspended turns, by the time they were suspended
 --      10  PENDING   list    counters that no reaper has folded yet: see counters.py
---      11  PAUSES    hash    see pauses.lua
---      12  HELD      zset    turns that are held back: see pauses.lua
+--      11  PAUSES    hash    what keeps turns from starting
+--      12  HELD      zset    turns that are held back
 --      13 to 19              see line.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
 -- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
@@ -36,10 +36,10 @@
 --   stop sealed                        cancelled; since when accepted and published (too late to be cancelled)
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
---   held_back held_since probes asks   see pauses.lua
+--   held_back held_since probes asks   what keeps it from starting
 --   priority weight most               see line.lua; '': interactive, 1, no limit
 --   lacks                              workers that cannot carry out the next link -> why (JSON)
---   still_ms                           how long it waited for persons and pauses
+--   still_ms                           how long it was suspended or held back
 --   request accepted response          texts of up to SHORT_BYTES
 --   apart                              1: TEXTS has longer ones; before, request_bytes said that it has all
 --   response_in                        the fact of ATTEMPTS that a longer response is, such as 2:text

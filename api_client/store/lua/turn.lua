@@ -21,8 +21,9 @@ local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 -- Too late to be cancelled: an accepted answer is on its way to the session's folder.
 local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or '') ~= '' end
 
-local end_pause -- see pauses.lua
-local pace -- see pauses.lua
+-- Declared here and made where turns are held back.
+local end_holds
+local pace
 
 -- The turn needs no place of its owner for now; the next one of that owner may go.
 local function give_place()
@@ -47,7 +48,7 @@ local function finish(outcome, answer, ending)
     share('ZREM', INBOX, ID)
     turn.still_ms = number('still_ms') + NOW - number('suspended_at')
   end
-  end_pause()
+  end_holds()
   if number('delivery') == 0 then after(function() leave(ID) end) end
   give_place()
   -- The caller lines up the session's next turn; should it die first, a reaper finds it here, or at its deadline.

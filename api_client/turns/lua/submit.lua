@@ -1,8 +1,8 @@
 -- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
 -- KEYS[20] idempotency (string)
 -- args: request epoch owner locale deadline_ms# double_text body key_ms session_id token_budget# cost_budget#
--- args: token_reserve# cost_reserve# model_label first_link from_claim max_attempts key message channel event
--- args: labels priority weight# most#
+-- args: token_reserve# cost_reserve# model_label labels first_link from_claim max_attempts key message channel event
+-- args: priority weight# most#
 -- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key
 -- budgets: 0: none; reserves: what is set aside of each for one run  model_label: as a label
 -- first_link: such as turn.run/1  from_claim: 1 when the deadline counts from the first claim, else 0
@@ -12,7 +12,7 @@
 -- priority, weight, most: see line.lua  message: for the queue, or '' when the caller announces
 -- channel, event: Celery's task event of it
 -- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
---         | {'conflict', 0, turn id} | {'paused', until in ms, reason}: no new turns are taken
+--         | {'conflict', 0, turn id} | {'closed', until in ms, reason}: no new turns are stored
 --         | {'busy', 0, id of the turn in work}
 
 if turn.state then return { 'known', 0, ID } end
@@ -24,9 +24,8 @@ if body ~= '' then
     return { 'conflict', 0, earlier or '' }
   end
 end
-turn.owner, turn.key, turn.model = owner, key, model_label -- whose pauses are read
-local intake = in_force('intake')
-if intake then return { 'paused', intake.until_ms, intake.reason } end
+local closed = intake_closed(owner, key, model_label)
+if closed then return closed end
 local position = redis.call('LLEN', SESSION)
 if double_text == 'reject' and position > 0 then
   return { 'busy', 0, redis.call('LINDEX', SESSION, 0) }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,9 @@ from api_client.turns.record.claim import (
     Behind,
     Claim,
     CommitResult,
-    JudgingPaused,
+    HeldBack,
+    JudgingHeldBack,
     LeaseLost,
-    PauseRefusal,
     ReapResult,
     Refusal,
 )
@@ -74,7 +73,6 @@ class Changes:
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "line_up": LINE_UP}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
         #: The settings of a model are a copy of all: made once, not for each command.
-        self._breakers = lru_cache(maxsize=256)(self._breaker_of)
         self.scripts["fold"] = plain_script(_LUA / "fold.lua")
         self.scripts["release"] = line_script(RELEASE, settings)
 
@@ -171,10 +169,10 @@ class Changes:
     def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[CommitResult]:
         """Write what was decided and give the lease back. ``files``: the session's snapshot from now on, if it changes.
 
-        Reading raises ``LeaseLost``, and a run that was judged at once ``JudgingPaused``: nothing was written.
+        Reading raises ``LeaseLost``, and a run that was judged at once ``JudgingHeldBack``: nothing was written.
         """
 
-        def read(reply: Any) -> Behind | PauseRefusal | CommitResult:
+        def read(reply: Any) -> Behind | HeldBack | CommitResult:
             return _not_done(reply) or _committed(reply)
 
         sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt, claim.token)
@@ -191,7 +189,7 @@ class Changes:
         ended or was cancelled, has to wait, or is suspended. Raises as ``commit``.
         """
 
-        def read(reply: Any) -> Behind | PauseRefusal | Claim | CommitResult:
+        def read(reply: Any) -> Behind | HeldBack | Claim | CommitResult:
             if reply[0] not in {b"continued", b"claimed"}:
                 return _not_done(reply) or _committed(reply)
             pairs = reply[2]
@@ -215,17 +213,12 @@ class Changes:
     ) -> Command[T]:
         words: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1, "keep": int(keep), "task": task}
         words |= {"left": " ".join(claim.left_behind), "files": files}
-        words |= self._breakers(claim.turn.stage_model or claim.turn.request.model)
         words |= sent.arguments()
         command = self._command("commit", *_ids(claim), read, words, sent.rest(), self._snapshots(claim, files))
         if not sent.ahead:
             return command
         texts = [part for name, text in sent.ahead.items() for part in (f"{sent.move.attempt}:{name}", text)]
         return replace(command, ahead=("HSET", self._attempts(claim), *texts))
-
-    def _breaker_of(self, model: str) -> dict[str, Word]:
-        settings = self._settings.of_model(model)
-        return {"service_errors": settings.breaker_errors, "service_ms": int(settings.breaker_seconds * 1000)}
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
         """Send a numbered command, and again what the store has forgotten of those before it."""
@@ -235,12 +228,12 @@ class Changes:
         while isinstance(said, Behind):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox[said.known : number - 1]:
-                if (yield from self._sent(claim, forgotten)) == PauseRefusal():
-                    raise LeaseLost  # judged before the pause, and forgotten since: who takes the turn next finds it so
+                if (yield from self._sent(claim, forgotten)) == HeldBack():
+                    raise LeaseLost  # judged before, and forgotten since: the next holder finds it so
             said = yield from self._sent(claim, command)
-        if said == PauseRefusal():
+        if said == HeldBack():
             claim.outbox.pop()
-            raise JudgingPaused
+            raise JudgingHeldBack
         return said
 
     def _sent(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
@@ -263,15 +256,15 @@ class Changes:
         """Accept an answer, which is published next; False when the turn was cancelled. ``files``: as in ``commit``.
 
         From then on the turn can only end with ``accepted``, under any holder. Reading raises ``LeaseLost``;
-        ``JudgingPaused`` for an answer whose run is not stored yet.
+        ``JudgingHeldBack`` for an answer whose run is not stored yet.
         """
 
         def read(reply: Any) -> bool:
             [said] = reply
             if said == b"fenced":
                 raise LeaseLost
-            if said == b"paused":
-                raise JudgingPaused
+            if said == b"held_back":
+                raise JudgingHeldBack
             return bool(said == b"sealed")
 
         words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
@@ -378,15 +371,15 @@ def _seconds_left(turn: Turn, reply: Any) -> float:
     return turn.deadline_at - int(reply[1]) / 1000
 
 
-def _not_done(reply: Any) -> Behind | PauseRefusal | None:
+def _not_done(reply: Any) -> Behind | HeldBack | None:
     """Return what a numbered command says when it did nothing: ``LeaseLost`` is raised; None: it was done."""
     match reply[0]:
         case b"fenced":
             raise LeaseLost
         case b"behind":
             return Behind(int(reply[1]))
-        case b"paused":
-            return PauseRefusal()
+        case b"held_back":
+            return HeldBack()
     return None
 
 

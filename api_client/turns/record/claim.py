@@ -16,8 +16,8 @@ class LeaseLost(Exception):
     """Another worker has the turn, or it has ended. Whatever the holder of this claim did must not count."""
 
 
-class JudgingPaused(Exception):
-    """A pause keeps answers from being judged: a run is stored, and its answer waits. Nothing was written."""
+class JudgingHeldBack(Exception):
+    """No answers are judged now: a run is stored, and its answer waits. Nothing was written."""
 
 
 @dataclass(slots=True)
@@ -88,8 +88,8 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class PauseRefusal:
-    """The reply of a command that a pause refused, see ``JudgingPaused``."""
+class HeldBack:
+    """The reply of a command that is held back, see ``JudgingHeldBack``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ async def test_a_probe_that_nobody_hears_of_again_gives_its_place_away_after_ten
     a, b = await opened(client, ledger)
     time_passes(store, ledger.settings)
     claimed(ledger, a, session_id="a")
-    assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+    assert ledger.claim(b, "b", FIRST) == Refusal("held_back")
     assert stored_breaker(client, store)["probe_ms"] / 1000 - ledger.server_time() == pytest.approx(600, abs=60)
     stored_breaker(client, store, probe_ms=1)
     claimed(ledger, b, session_id="b")
@@ -49,7 +49,7 @@ async def test_a_probe_that_is_cancelled_before_it_runs_leaves_its_place_to_anot
     a, b = [await client.submitter.submit(request(session_id=session)) for session in ("c", "d")]
     time_passes(store, ledger.settings)
     assert reaped(ledger, a) == "announce"
-    assert reaped(ledger, b) == "paused"
+    assert reaped(ledger, b) == "held_back"
     await client.canceller.cancel(a)
     assert b in ledger.due(), "it is looked at at once"
     claimed(ledger, b, session_id="d")
@@ -76,7 +76,7 @@ async def test_the_deadline_goes_on_when_a_breaker_keeps_what_a_pause_kept(
     until = ledger.server_time() + 0.2
     await wait_until(lambda: ledger.server_time() > until)
     await client.pauses.resume("queue", "run", by="ops")
-    assert reaped(ledger, turn_id) == "paused"
+    assert reaped(ledger, turn_id) == "held_back"
     second = (await client.reader.get(turn_id)).deadline_at
     assert second >= first + 0.2
     time_passes(store, ledger.settings)
@@ -105,7 +105,7 @@ async def test_a_resumed_turn_is_announced_as_if_for_the_first_time(
     name = Keys(client.settings.namespace).turn(turn_id)
     assert store.hget(name, "announced") == b"5"
     await client.pauses.pause(MODEL)
-    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held_back")
     await client.pauses.resume("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
     assert store.hget(name, "announced") == b"2", "the pauses between announcements begin anew"

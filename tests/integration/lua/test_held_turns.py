@@ -86,7 +86,7 @@ async def test_a_turn_of_a_paused_model_waits_from_the_start_and_is_told_why(
         {"what": "model", "reason": "provider outage", "until": int(begun.until)},
     )
     assert store.llen(f"{client.settings.namespace}:celery:helix.run") == 0, "nothing is announced"
-    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held_back")
     assert await kinds_of(client, turn_id) == ["turn.queued", "turn.paused"], "told once"
     assert await client.pauses.held() == 1
 
@@ -94,7 +94,7 @@ async def test_a_turn_of_a_paused_model_waits_from_the_start_and_is_told_why(
 async def test_a_turn_that_was_announced_before_is_refused_to_its_worker(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     await client.pauses.pause(MODEL)
-    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held_back")
     standing = await client.workers.standing()
     assert (standing.waiting_by_queue["helix.run"], standing.unfinished) == (0, 1), "no worker could take it now"
 
@@ -137,7 +137,7 @@ async def test_the_deadline_of_a_turn_stands_still_while_it_is_paused(client: Tu
     before = await client.reader.get(turn_id)
     await wait_until(lambda: ledger.server_time() > before.deadline_at)
     ledger.recall()
-    assert reaped(ledger, turn_id) == "paused"
+    assert reaped(ledger, turn_id) == "held_back"
     await client.pauses.resume("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
     assert (await client.reader.get(turn_id)).deadline_at > before.deadline_at + 2.9
@@ -178,7 +178,7 @@ async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: Turn
     await client.pauses.pause(Pause(what="queue", name="check"))
     turn_id = await client.submitter.submit(request())
     assert ledger.advance(claimed(ledger, turn_id), Move(attempt=1, next=Link(VALIDATE, 1))) == CommitResult("", "")
-    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("paused")
+    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("held_back")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_a_turn_under_two_pauses_waits_for_both(client: TurnsClient, ledge
     await client.pauses.pause(Pause(what="queue", name="run"))
     turn_id = await client.submitter.submit(request())
     await client.pauses.resume("queue", "run", by="ops")
-    assert reaped(ledger, turn_id) == "paused"
+    assert reaped(ledger, turn_id) == "held_back"
     await client.pauses.resume("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
 
@@ -279,7 +279,7 @@ async def test_a_breaker_whose_time_is_over_lets_one_turn_try_and_closes_when_it
     await opened(client, ledger)
     turns = [await client.submitter.submit(request(session_id=f"s{n}")) for n in range(3)]
     time_passes(store, ledger.settings)
-    assert sorted(reaped(ledger, turn_id) for turn_id in turns) == ["announce", "paused", "paused"]
+    assert sorted(reaped(ledger, turn_id) for turn_id in turns) == ["announce", "held_back", "held_back"]
     [breaker] = await client.pauses.in_force()
     assert breaker.probing
     [probe] = [turn_id for turn_id in turns if not await held(client, turn_id)]
@@ -306,7 +306,7 @@ async def test_a_probe_that_says_nothing_leaves_its_place_to_another_turn(
     a, b = await opened(client, ledger)
     time_passes(store, ledger.settings)
     claim = claimed(ledger, a, session_id="a")
-    assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+    assert ledger.claim(b, "b", FIRST) == Refusal("held_back")
     ledger.commit(claim, replace(PASSED, outcome=Outcome.CANCELLED))
     assert b in ledger.due(), "it is looked at at once"
     claimed(ledger, b, session_id="b")
@@ -319,7 +319,7 @@ async def test_a_probe_whose_worker_died_is_delivered_again_and_still_is_the_pro
     time_passes(store, ledger.settings)
     claimed(ledger, a, session_id="a")
     await wait_until(lambda: reaped(ledger, a) == "announce")
-    assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+    assert ledger.claim(b, "b", FIRST) == Refusal("held_back")
     ledger.commit(claimed(ledger, a, session_id="a"), ANSWERED)
     assert await client.pauses.in_force() == []
 
@@ -416,7 +416,7 @@ async def test_under_a_limit_one_run_a_second_tries_and_with_each_that_is_answer
         limits = await client.pauses.in_force()
         assert [round(each.until - ledger.server_time(), 2) <= wait for each in limits] == ([True] if wait else [])
         if wait == 1.0:
-            assert ledger.claim(ids[-1], "e", FIRST) == Refusal("paused"), "one has just begun"
+            assert ledger.claim(ids[-1], "e", FIRST) == Refusal("held_back"), "one has just begun"
         ledger.commit(claim, ANSWERED)
         assert set(ids[ids.index(turn_id) + 1 :]) <= set(ledger.due()), "who waits is looked at now"
     assert await client.pauses.in_force() == []
@@ -440,7 +440,7 @@ async def test_a_try_that_is_refused_doubles_the_time_between_two(
         ledger.commit(claimed(ledger, a, session_id="a"), replace(LIMITED, service_wait_ms=0))
         [limit] = await client.pauses.in_force()
         assert most - 1 < limit.until - ledger.server_time() <= most
-        assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+        assert ledger.claim(b, "b", FIRST) == Refusal("held_back")
 
 
 async def test_turns_behind_a_limit_come_back_one_after_the_other(
@@ -459,7 +459,7 @@ async def test_a_turn_is_told_of_a_limit_once_however_often_others_try(
         time_passes(store, ledger.settings)
         ledger.commit(claimed(ledger, a, session_id="a"), LIMITED)
         ledger.recall()
-        assert reaped(ledger, b) == "paused"
+        assert reaped(ledger, b) == "held_back"
     assert (await kinds_of(client, b)).count("turn.paused") == 1
 
 

@@ -55,7 +55,7 @@ def declared(text: str) -> set[str]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_gets_what_it_uses_of_the_common_part_and_nothing_else(name: str, settings: Settings) -> None:
     common = set[str]().union(*(declared(SCRIPTS[part].read_text()) for part in _COMMON))
-    assert {"turn", "NOW", "set", "finish", "held_back", "end_pause", "counted"} <= common
+    assert {"turn", "NOW", "set", "finish", "held_back", "end_holds", "counted"} <= common
     code = re.sub(r"--.*|'[^'\n]*'", "", as_sent(SCRIPTS[name], settings))
     used = Counter(re.findall(r"\w+", code))
     assert (common & used.keys()) - declared(code) == set(), "used and not declared: the server would refuse it"

@@ -42,15 +42,15 @@ async def test_no_more_agents_start_than_the_service_has_places_and_the_next_one
 ) -> None:
     a, b, c, d = await submitted(client, *"abcd")
     first, second = claimed(ledger, a, session_id="a"), claimed(ledger, b, session_id="b")
-    assert ledger.claim(c, "c", FIRST) == Refusal("paused")
-    assert ledger.claim(d, "d", FIRST) == Refusal("paused")
+    assert ledger.claim(c, "c", FIRST) == Refusal("held_back")
+    assert ledger.claim(d, "d", FIRST) == Refusal("held_back")
     assert (await client.reader.events(c))[-1].data["what"] == "limit"
     assert await client.pauses.in_force() == [], "nothing limits us but we ourselves"
     assert ledger.due() == []
     ledger.commit(first, PASSED)
     assert ledger.due() == [c], "a reaper looks at once"
     [e] = await submitted(client, "e")
-    assert ledger.claim(e, "e", FIRST) == Refusal("paused"), "the place is given already"
+    assert ledger.claim(e, "e", FIRST) == Refusal("held_back"), "the place is given already"
     assert ledger.reap(c, may_take=True).what == "announce"
     ran(ledger, c, "c")
     ledger.commit(second, PASSED)
@@ -67,7 +67,7 @@ async def test_the_owners_of_waiting_turns_take_turns(client: TurnsClient, ledge
     of_a = await submitted(client, *(f"a{n}" for n in range(4)), owner="a")
     of_b, of_c = await submitted(client, "b1", "b2", owner="b"), await submitted(client, "c1", owner="c")
     sessions = dict(zip((*of_a, *of_b, *of_c), ("a0", "a1", "a2", "a3", "b1", "b2", "c1"), strict=True))
-    assert {ledger.claim(each, session, FIRST) for each, session in sessions.items()} == {Refusal("paused")}
+    assert {ledger.claim(each, session, FIRST) for each, session in sessions.items()} == {Refusal("held_back")}
     order, claim = [], claims[0]
     for _ in sessions:
         ledger.commit(claim, PASSED)
@@ -81,7 +81,7 @@ async def test_an_agent_that_ended_has_no_place_while_its_answer_is_judged(clien
     a, b, c = await submitted(client, *"abc")
     claim = claimed(ledger, a, session_id="a")
     claimed(ledger, b, session_id="b")
-    assert ledger.claim(c, "c", FIRST) == Refusal("paused")
+    assert ledger.claim(c, "c", FIRST) == Refusal("held_back")
     judging = ledger.advance(claim, ENDED, task="")
     assert isinstance(judging, Claim)
     assert ledger.due() == [c]
@@ -97,7 +97,7 @@ async def test_a_turn_that_waits_after_an_error_gives_its_place_back(client: Tur
     a, b, c = await submitted(client, *"abc")
     claim = claimed(ledger, a, session_id="a")
     claimed(ledger, b, session_id="b")
-    assert ledger.claim(c, "c", FIRST) == Refusal("paused")
+    assert ledger.claim(c, "c", FIRST) == Refusal("held_back")
     ledger.commit(claim, Move(attempt=1, state=TurnState.QUEUED, next=FIRST, delay_ms=60_000, run_ended=True))
     assert ledger.due() == [c]
 
@@ -108,7 +108,7 @@ async def test_a_run_whose_worker_died_keeps_its_place_and_one_that_is_cancelled
     a, b, c, d = await submitted(client, *"abcd")
     claimed(ledger, a, session_id="a")
     running = claimed(ledger, b, session_id="b")
-    assert {ledger.claim(each, session, FIRST) for each, session in ((c, "c"), (d, "d"))} == {Refusal("paused")}
+    assert {ledger.claim(each, session, FIRST) for each, session in ((c, "c"), (d, "d"))} == {Refusal("held_back")}
     await client.canceller.cancel(c)
     await wait_until(lambda: ledger.reap(a, may_take=True).what == "announce")
     claimed(ledger, a, session_id="a")
@@ -125,7 +125,7 @@ async def test_a_place_that_leaked_is_found_and_goes_to_who_waits(
     stale = [f"}}scripted|turn-{n:032}" for n in range(2)]
     store.zadd(at_work, dict.fromkeys(stale, 0))
     [a] = await submitted(client, "a")
-    assert ledger.claim(a, "a", FIRST) == Refusal("paused")
+    assert ledger.claim(a, "a", FIRST) == Refusal("held_back")
     found = ledger.release()
     assert sorted(ledger.ended(found.places)) == stale
     ledger.release("", stale)

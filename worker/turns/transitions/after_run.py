@@ -42,7 +42,7 @@ _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
 _ANSWERS = frozenset({ErrorKind.PERMANENT, ErrorKind.LIMIT})
 #: Longest reason shown for waiting turns, in characters.
 _QUOTED = 200
-#: Longest wait accepted from a service, in seconds. pauses.lua limits the wait further.
+#: Longest wait accepted from a service, in seconds. The store limits the wait further.
 _LONGEST_WAIT = 86_400.0
 #: Outcomes of turns whose run was stopped on purpose.
 CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}

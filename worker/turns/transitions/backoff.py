@@ -39,6 +39,6 @@ def delay_after(completion: Completion, errors_before: int, delays: Delays) -> f
     asked = completion.retry_after
     if asked >= delays.left:
         return None
-    if completion.busy:  # the store delays all turns of a limited service (pauses.lua), including this turn
+    if completion.busy:  # the store delays all turns of a limited service, including this turn
         return 0.0
     return asked or delays.first * 2**errors_before

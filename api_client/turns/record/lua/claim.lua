@@ -23,7 +23,7 @@ if string.find(turn.tokens or '', token, 1, true) then return { 'refused', 'late
 if (turn.token or '') ~= '' then return { 'refused', 'held' } end
 if turn.next ~= link then return { 'refused', 'not_next' } end
 if not is_head() then return { 'refused', 'waiting' } end
-if held_back(turn.state == 'queued') then return { 'refused', 'paused' } end
+if held_back(turn.state == 'queued') then return { 'refused', 'held_back' } end
 if called_off(turn.state == 'queued') ~= '' then
   look_again(NOW)
   return { 'refused', 'called_off' }

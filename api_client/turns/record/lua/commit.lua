@@ -2,7 +2,7 @@
 -- Numbered, see append.
 -- the last key, where files is not empty (hash): sessions' current snapshots
 -- args: token nth# keep task files next state attempt ahead left delay_ms# suspend_ms# outcome ending counters
--- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms# service_errors# service_ms#
+-- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms#
 -- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
@@ -13,7 +13,7 @@
 -- suspend_ms: above 0, the turn waits so long for a decision in the inbox
 -- outcome: '' while it goes on  ending: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
--- service...: what the run reports about its model's service, see pauses.lua
+-- service...: what the run reports about its model's service
 -- run_ended, judged: 1 when an agent run ended with this, an answer was judged
 -- judged_ms: how long that took, where both are 1: until the answer was sealed, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
@@ -21,7 +21,7 @@
 --         | {'continued', now, {field, text or number ...}}: the holder has the next link; these fields changed
 --         | {'claimed', now, {field, text ...}}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
---         | {'paused', '', ''}: a run with the verdict on its answer, and a pause keeps answers from being judged
+--         | {'held_back', '', ''}: a run with the verdict on its answer, and no answers are judged now
 
 if not turn.state then return { 'fenced', '', '' } end
 if turn.last_token == token and nth <= number('last_cmd') then
@@ -31,8 +31,8 @@ if turn.token ~= token or turn.state == 'finished' then return { 'fenced', '', '
 if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 -- Its reply was lost, and it went on.
 if nth <= number('cmd') then return claimed() end
-if run_ended == '1' and judged == '1' and not is_sealed() and in_force('queue|check') then
-  return { 'paused', '', '' }
+if run_ended == '1' and judged == '1' and not is_sealed() and judging_held() then
+  return { 'held_back', '', '' }
 end
 -- The store took them, and lost them since.
 for name in string.gmatch(ahead, '%S+') do
@@ -70,7 +70,7 @@ if run_ended == '1' then
   took('time.agent', run_ended_at - number('since'), '|' .. worked)
   set('since', run_ended_at)
 end
-heard_of_service(worked, service, service_reason, service_errors, service_ms, service_wait_ms, began_ms)
+heard_of_service(worked, service, service_reason, service_wait_ms, began_ms)
 if judged == '1' then took('time.validation', NOW - number('since'), '') end
 local emitted_at = run_ended == '1' and run_ended_at or NOW
 for i = at, #ARGV, 2 do
@@ -89,17 +89,17 @@ elseif outcome ~= '' then
 else
   outcome = called_off(state == 'queued')
   local at_once = next ~= '' and delay_ms <= 0 and suspend_ms <= 0
-  local name, pause
-  if outcome == '' and at_once then name, pause = paused(state == 'queued') end
+  local hold
+  if outcome == '' and at_once then hold = found_hold(state == 'queued') end
   if outcome ~= '' then
     head = give_up(outcome)
-  elseif keep == '1' and at_once and not name then
+  elseif keep == '1' and at_once and not hold then
     set('task', task)
     if state ~= 'queued' then stop_asking() end
     begin(next, state == 'queued' and 'running' or 'validating', token)
     return continued()
   else
-    if not name then stop_asking() end
+    if not hold then stop_asking() end
     set('token', '')
     set('lease_until', 0)
     set('state', state)
@@ -114,8 +114,8 @@ else
       share('ZADD', INBOX, NOW, ID)
       give_place()
       look_again(NOW + suspend_ms)
-    elseif name then
-      hold_back(name, pause)
+    elseif hold then
+      hold_back(hold)
     else
       -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.
       look_again(NOW + (delay_ms > 0 and delay_ms or ANNOUNCE_MS))

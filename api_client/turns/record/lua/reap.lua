@@ -3,7 +3,7 @@
 -- args: may_take
 -- may_take: 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
---   what: gone | early | held | later | suspended | paused | waiting | announce | finished
+--   what: gone | early | held | later | suspended | held_back | waiting | announce | finished
 --         | interrupt (head is to be cancelled)
 
 local function answer(what, link, head, outcome)
@@ -59,7 +59,7 @@ if turn.state == 'suspended' then
   return answer('announce', turn.next)
 end
 
-if is_head() and held_back(turn.state == 'queued') then return answer('paused') end
+if is_head() and held_back(turn.state == 'queued') then return answer('held_back') end
 local outcome = called_off(turn.state == 'queued')
 if outcome ~= '' then return answer('finished', '', give_up(outcome), outcome) end
 if not is_head() then

@@ -4,13 +4,13 @@
 -- args: token files accepted
 -- accepted: JSON, see accepted.py
 -- answers {'sealed'} | {'stopped'} (cancelled before: it must not be published) | {'fenced'}
---         | {'paused'}: its run is not stored yet, and a pause keeps answers from being judged
+--         | {'held_back'}: its run is not stored yet, and no answers are judged now
 
 if turn.token ~= token then return { 'fenced' } end
 if (turn.stop or '') ~= '' then return { 'stopped' } end
 -- Judged at once, with its run: the turn is where it would be had the run been stored before.
 if turn.state == 'running' then
-  if in_force('queue|check') then return { 'paused' } end
+  if judging_held() then return { 'held_back' } end
   set('state', 'validating')
   set('next', 'turn.validate/' .. number('attempt'))
 end
