@@ -1,8 +1,7 @@
 """Pass the log of finished turns to observers, at least once, using a cursor in the store.
 
 Packages add observers by entry points (docs/ARCHITECTURE.md). One worker process of an installation runs an observer at
-a
-time, in its second event loop, so that turns are not delayed.
+a time, in its second event loop, so that turns are not delayed.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ def keys() -> None:
     """Manage the relay's API keys.
 
     Kept as hashes in HELIX_KEYS_FILE (default: HELIX_ROOT/.helix/keys.json); a running relay sees changes at once. Keys
-    in
-    HELIX_API_KEYS and HELIX_FORWARDING_KEYS are valid too.
+    in HELIX_API_KEYS and HELIX_FORWARDING_KEYS are valid too.
     """
 
 

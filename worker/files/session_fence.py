@@ -128,8 +128,7 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
     """Open a session's folder for the last writes of a turn, creating the folder if missing.
 
     Yields an unfenced folder if the session never had a holder, else the folder kept by ``fenced_writes`` for the
-    token, or
-    None if that folder is gone.
+    token, or None if that folder is gone.
 
     Raises:
         OSError: the folder cannot be created, or an agent put a link in its place.

@@ -36,8 +36,7 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
     """Delete finished turns, events, attempts and session folders that are older than their retention.
 
     Never touches dead letters, or sessions with an unfinished or suspended turn. May be killed and repeated. Run it
-    once a
-    day, on one machine that sees HELIX_ROOT. Exit code 1 if a folder could not be removed.
+    once a day, on one machine that sees HELIX_ROOT. Exit code 1 if a folder could not be removed.
     """
     settings = require_store(load())
     whole = settings.retention_seconds

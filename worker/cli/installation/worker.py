@@ -34,8 +34,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     """Run a worker: processes that run agents and validate answers, by default one per CPU.
 
     Any number of workers may run, on one or many hosts, with the same broker and the same HELIX_ROOT. Processes that
-    die
-    are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
+    die are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
     """
     lean.leave_out_unused()
     settings = require_store(load())

@@ -54,8 +54,8 @@ def _name(what: str, name: str) -> str:
 def pause(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
     """Keep turns from starting: all of them (intake), or those of a model, queue, key or owner NAME.
 
-    Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends or
-    `turns resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored turns run.
+    Running agents finish. Other turns wait, without losing time of their deadline, until the pause ends or `turns
+    resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored turns run.
     """
     if seconds and until:
         raise click.UsageError("--for or --until, not both")

@@ -2,8 +2,7 @@
 
 Open WebUI exports them as JSON (admin panel, Evaluations, Feedback): a list of objects with ``data`` (``rating``,
 ``model_id``, ``reason``, ``comment``, ...) and ``meta`` (``chat_id``, ``message_id``, ...); as of version 0.12.4. A
-turn
-knows the ids of its chat and message if Open WebUI sends the headers of docs/open-webui.md.
+turn knows the ids of its chat and message if Open WebUI sends the headers of docs/open-webui.md.
 """
 
 from __future__ import annotations

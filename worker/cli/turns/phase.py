@@ -42,8 +42,7 @@ def run(
     """Submit the phases of PATH, a phases.yaml or its folder, and print the ids of their turns.
 
     All are stored at once, so this command may end early. They run in order, and a failed phase stops the later ones.
-    With
-    --watch the exit code is 0 only if all passed.
+    With --watch the exit code is 0 only if all passed.
     """
     directory = directory_of(path)
     phases = [each for each in load_phases(path) if only in {None, each.id}]

@@ -43,8 +43,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     No turn changes. The relay's page /policies keeps the result with the texts.
 
     Agents' files are validated if they are still on this machine; rules that read the project see its present state.
-    Rules
-    for routes do not apply to turns of another policy, whose record does not name the route.
+    Rules for routes do not apply to turns of another policy, whose record does not name the route.
     """
     policy, replay_id = read_file(file), secrets.token_hex(6)
     settings = load()

@@ -1,10 +1,8 @@
 """Write and read archives: compressed tar files, readable only by their owner, that end with manifest and checksum.
 
 The manifest lists each file with size and SHA-256. It comes last, so a truncated archive has none and is refused. A
-file
-that changed while it was read may occur twice; the manifest names the valid occurrence. Reading is safe for
-untrusted
-archives: names, modes, sizes and numbers are limited, and memory use does not grow with the content.
+file that changed while it was read may occur twice; the manifest names the valid occurrence. Reading is safe for
+untrusted archives: names, modes, sizes and numbers are limited, and memory use does not grow with the content.
 """
 
 from __future__ import annotations
