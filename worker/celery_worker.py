@@ -1,9 +1,4 @@
-"""Run one worker process.
-
-``python -m worker.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` equals ``celery worker`` with task events, without
-gossip and mingle, but does not import Celery's command line (0.3 s of CPU). The working directory, where agents may
-write, is not on the import path.
-"""
+"""Run one worker process, like ``celery worker`` without importing Celery's command line (0.3 s of CPU)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Pass the log of finished turns to observers, at least once, using a cursor in the store.
 
-Packages add observers by entry points (docs/ARCHITECTURE.md). One worker process of an installation runs an observer at
-a time, in its second event loop, so that turns are not delayed.
+Packages add observers by entry points (docs/ARCHITECTURE.md). One worker process at a time runs an observer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Provide the pytest fixture ``helix_turns`` for tests of rules (docs/validators.md).
-
-pytest loads this plug-in wherever helix-turns is installed; other modules are imported when the fixture is used.
-"""
+"""Provide the pytest fixture ``helix_turns`` for tests of rules (docs/validators.md)."""
 
 from __future__ import annotations
 

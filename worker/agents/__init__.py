@@ -1,7 +1,6 @@
 """Find the runners named in ``HELIX_MODELS`` (``runner`` or ``runner:option``).
 
-Runners are built in or come from entry points of the group ``helix_turns.runners``. A name with a dot is a Python
-module, whose option names a function: a Python agent.
+Runners are built in or come from entry points. A name with a dot is a module with a Python agent.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 
 def build_runner(spec: str) -> tuple[Runner, str]:
     """Return the runner of a model and its option; ``scripted:path.yaml`` gives the scripted runner and the path.
-
-    All threads share one runner per name. Entry points cannot replace built-in runners.
 
     Raises:
         SettingsError: the runner is unknown or cannot be loaded.

@@ -1,7 +1,4 @@
-"""Let validation rules run programs in the sandbox and ask models.
-
-Embedding programs call ``provide()`` once; workers, ``turns validate`` and ``turns replay-policy`` do so themselves.
-"""
+"""Let validation rules run programs in the sandbox and ask models."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Find and remove old session folders; a crash midway leaves only fewer files.
-
-Only the store knows if a session is active, so the store is asked again between renaming and deleting a folder.
-"""
+"""Find and remove old session folders; a crash midway leaves only fewer files."""
 
 from __future__ import annotations
 
@@ -54,11 +51,7 @@ def old_folders(
 
 
 def remove(old: Old, live: Callable[[str], bool]) -> bool:
-    """Delete an old folder. Return False if its session became active again.
-
-    Raises:
-        OSError: the folder cannot be deleted; the next clean-up finds the rest.
-    """
+    """Delete an old folder. Return False if its session became active again, according to the store."""
     if old.what == "gone":
         shutil.rmtree(old.path)
         return True

@@ -1,11 +1,9 @@
 """Record an agent's standard output in a file beside its delivery's folder.
 
-``<folder>.output`` holds the output. ``<folder>.finished`` appears when the run exits with code 0; it holds the output
-that was still in the pipe, and a last line with facts about the end. A worker that takes over the turn can adopt a
-finished run instead of paying for a new one. The kernel splices each piece from the pipe into the file before the
-worker reads the piece, and the guard copies the rest of the pipe before it reports the end, so killing worker or guard
-loses nothing. A warm agent has one recording per message; only the output tells whether the message was complete. The
-guard imports this module, so it uses only the standard library.
+``<folder>.output`` holds the output. ``<folder>.finished`` appears when the run exits with code 0; it holds the rest of
+the pipe and facts about the end. Another worker can adopt a finished run instead of paying for a new one. The kernel
+splices each piece into the file before the worker reads it, and the guard copies the rest of the pipe, so killing
+worker or guard loses nothing. The guard imports this module, so it uses only the standard library.
 """
 
 from __future__ import annotations

@@ -95,11 +95,7 @@ def read(name: str, parent: int, limit: int) -> bytes:
 
 
 def read_below(path: str, folder: int, limit: int) -> bytes:
-    """Read a regular file below an open folder, without following links on its path.
-
-    Raises:
-        OSError: the file is missing, not regular, has another hard link, or exceeds ``limit`` bytes.
-    """
+    """Read a regular file below an open folder, without following links on its path."""
     *folders, name = Path(path).parts
     with contextlib.ExitStack() as stack:
         for step in folders:
@@ -131,11 +127,7 @@ def _read_changed(path: Path, reader: Callable[[str, str], Any], _modified: int,
 
 
 def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
-    """Write a new file; ``durable`` syncs the file, but not its folder, to disk.
-
-    Raises:
-        OSError: the file exists or cannot be written; an incomplete file is removed.
-    """
+    """Write a new file; ``durable`` syncs the file, but not its folder, to disk. A failed write leaves no file."""
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
     try:
         try:
@@ -157,9 +149,6 @@ def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_
 
     Args:
         by_way_of: folder on the same file system for the incomplete file; None: ``parent``.
-
-    Raises:
-        OSError: the file cannot be written; the old file is unchanged.
     """
     draft, drafts = f".{name}.{random.getrandbits(64):x}", parent if by_way_of is None else by_way_of
     write(draft, content, drafts, durable=durable)

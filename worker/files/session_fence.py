@@ -79,11 +79,7 @@ class FencedPlace(Place):
     _taken: bool
 
     def take(self) -> None:
-        """Revoke the rights of all earlier holders. Call this after the store has confirmed the new holder.
-
-        Raises:
-            OSError: the folder of another holder cannot be removed.
-        """
+        """Revoke the rights of all earlier holders. Call this after the store has confirmed the new holder."""
         if self._taken:
             return
         for name in os.listdir(self._all):  # noqa: PTH208 - a descriptor
@@ -129,9 +125,6 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
 
     Yields an unfenced folder if the session never had a holder, else the folder kept by ``fenced_writes`` for the
     token, or None if that folder is gone.
-
-    Raises:
-        OSError: the folder cannot be created, or an agent put a link in its place.
     """
     with _opened(session) as (root, new):
         held = None if new else found(HELD, root)
@@ -153,7 +146,7 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
 def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedPlace]:
     """Open a session's folder as a new holder, creating the folder if missing.
 
-    Nothing is written and no other holder is revoked until ``take``. A folder kept for the same token is found again.
+    No other holder is revoked until ``take``. A folder kept for the same token is found again.
 
     Args:
         token: token of the lease.

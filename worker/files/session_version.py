@@ -32,10 +32,7 @@ class SessionRules:
 
     Attributes:
         template: text of the template; empty: no CLAUDE.md.
-        tools: True if the agent has tools.
         root: the project of the agent.
-        skills: True if the project has skills.
-        session_id, created_at, original_request: as in the session's status.json.
         documents: identities of the files in ``context/``.
     """
 
@@ -57,7 +54,7 @@ class Version:
         status: content of status.json.
         digest: SHA-256 of CLAUDE.md; empty without the file.
         file: identity of CLAUDE.md.
-        files: identities of all other files read or written, relative to the session's folder.
+        files: identities of all other files read or written.
     """
 
     turn_id: str

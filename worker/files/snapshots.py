@@ -1,7 +1,6 @@
 """Scan a session's folder, restore it from a snapshot, and pack a new snapshot.
 
-Links are not followed, and only regular files with a single hard link are included. Holders' folders, warm agents and
-recordings of runs belong to this machine and are left out.
+Only regular files with a single hard link are included; holders' folders, warm agents and recordings are left out.
 """
 
 from __future__ import annotations
@@ -56,12 +55,8 @@ _known: Recent[Path, dict[str, tuple[_Seen, str]]] = Recent(most=256)
 def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
     """List the content of a session's folder for a snapshot; only changed files are read.
 
-    Args:
-        session: descriptor of the folder.
-        most_bytes: most bytes of all files together; 0: unlimited.
-
     Raises:
-        SessionTooLarge: the folder exceeds a limit.
+        SessionTooLarge: the folder exceeds ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
     """
     before, now = _known.get(path) or {}, time.time_ns()
     seen: dict[str, tuple[_Seen, str]] = {}

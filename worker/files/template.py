@@ -36,11 +36,6 @@ def render(
 
     Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
 
-    Args:
-        template: text of the template.
-        tools: True if the agent has tools.
-        skills: True if the project has skills.
-
     Raises:
         SettingsError: the template cannot be rendered.
     """

@@ -55,7 +55,6 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
 
     Raises:
         DeliveryTaken: the folder exists.
-        ValueError: the turn id is not a plain name.
         OSError: the folder cannot be created, or an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)
@@ -87,8 +86,8 @@ class WrittenFiles:
     """The files that an agent wrote to ``output/`` as its answer.
 
     Attributes:
-        files: content of response.md and ADR-*.md by name; invalid UTF-8 becomes U+FFFD.
-        refused: reasons why files were refused, by path in the delivery's folder.
+        files: content of response.md and ADR-*.md by name.
+        refused: reasons why files were refused, by path.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -97,8 +96,6 @@ class WrittenFiles:
 
 def written(directory: Path | str) -> WrittenFiles:
     """Read the answer files of a delivery: at most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes.
-
-    Reports and logs refused files.
 
     Raises:
         OSError: the machine lacks resources (``SHORT_OF``), so the files are unknown.
@@ -152,12 +149,7 @@ def publish(
 ) -> None:
     """Write an accepted answer to ``output/``: response.md, the ADRs, and last ``.done`` with the attempt id.
 
-    Each file is replaced atomically. Idempotent.
-
-    Args:
-        text: content of response.md.
-        files: more files by name.
-        durable: sync to disk to survive a power failure (``HELIX_DURABILITY=power``); costs milliseconds.
+    Idempotent. ``durable`` syncs to disk, which costs milliseconds.
 
     Raises:
         ValueError: a file name is not allowed in an answer.
@@ -207,8 +199,6 @@ def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
     """Return True if ``output/.done`` marks an accepted answer to the session's last message (ADR-036, phase 3).
-
-    The worker writes ``.done`` after acceptance and removes it when an attempt starts.
 
     Args:
         attempt_id: count only the answer of this delivery; empty: of any.

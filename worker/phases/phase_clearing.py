@@ -1,8 +1,4 @@
-"""Find old deliveries of phases for ``turns gc``.
-
-Their folders are ``<phases folder>/<id>/attempts/<turn>-<n>-<delivery>/`` in users' projects; see
-``api_client/contract/phases.py``. No other folder is considered.
-"""
+"""Find old deliveries of phases for ``turns gc``, in ``<phases folder>/<id>/attempts/`` of users' projects."""
 
 from __future__ import annotations
 

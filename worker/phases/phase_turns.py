@@ -1,11 +1,7 @@
 """Run the turns of phases: folders (docs/WORKFLOW-SYSTEM.md) and verification.
 
-    <id>/output/                          the verified output
-    <id>/feedback.md                      faults, while an agent works on them
-    <id>/attempts/<turn>-<n>-<delivery>/  files of one delivery, in its own output/
-
-``api_client/contract/phase_place.py`` locates the folder <id> of each owner. An attempt starts with a copy of the last
-complete attempt. The first attempt of a turn or of another model starts with the earlier verified output.
+An attempt starts with a copy of the last complete attempt; the first attempt of a turn or of another model starts with
+the earlier verified output.
 """
 
 from __future__ import annotations

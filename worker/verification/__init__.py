@@ -1,7 +1,6 @@
 """Verify phases (ADR-025): deterministic gates, an independent verifier, feedback and the retry loop.
 
-Nothing here uses the queue or the store. ``run_with_verification`` does everything in one process; the engine
-(``worker.turns``) uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts.
+The engine (``worker.turns``) and ``run_with_verification`` share these parts; docs/WORKFLOW-SYSTEM.md explains them.
 """
 
 from worker.verification.feedback_file import FeedbackChannel as FeedbackChannel

@@ -1,7 +1,4 @@
-"""Keep the feedback on a phase's output in feedback.md, for the agent that continues the phase (ADR-025).
-
-The file exists while feedback is pending. It is replaced atomically, and symbolic links of the agent are not followed.
-"""
+"""Keep the feedback for a phase's agent in feedback.md (ADR-025)."""
 
 from __future__ import annotations
 
@@ -43,13 +40,8 @@ class FeedbackChannel:
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
         """Write the feedback file, replacing an earlier one, and return its text.
 
-        Args:
-            attempt: the rejected attempt, counted from 1.
-            max_attempts: default: the limit of this channel.
-
         Raises:
-            ValueError: ``attempt`` is not between 1 and the limit.
-            OSError: the file cannot be written; the earlier file is still there.
+            ValueError: ``attempt``, counted from 1, exceeds the limit.
         """
         text = self.text(message, attempt, max_attempts)
         with opened(self.session_dir) as folder:
@@ -57,10 +49,10 @@ class FeedbackChannel:
         return text
 
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
-        """Write the feedback file. Return False, and log the reason, when the file cannot be written.
+        """Write the feedback file. Return False, and log the reason, if the file cannot be written.
 
         Raises:
-            ValueError: ``attempt`` is not between 1 and the limit.
+            ValueError: ``attempt``, counted from 1, exceeds the limit.
         """
         try:
             self.write(message, attempt, max_attempts)
@@ -73,7 +65,7 @@ class FeedbackChannel:
         """Render the content of the feedback file.
 
         Raises:
-            ValueError: ``attempt`` is not between 1 and the limit.
+            ValueError: ``attempt``, counted from 1, exceeds the limit.
         """
         last = self.max_attempts if max_attempts is None else max_attempts
         if not 1 <= attempt <= last:
@@ -104,15 +96,10 @@ class FeedbackChannel:
             return None
 
     def archive(self, name: str = "") -> Path | None:
-        """Move the feedback file to ``logs/`` after the last attempt and return its new path.
-
-        Return None if there is no feedback file.
+        """Move the feedback file to ``logs/`` and return its new path, or None if there is no file.
 
         Args:
-            name: file name without extension; default: a name made of the current time.
-
-        Raises:
-            OSError: the file cannot be moved; it stays in place.
+            name: file name without extension; default: the current time.
         """
         kept = f"{name or datetime.now(UTC).strftime('feedback-%Y%m%dT%H%M%S%fZ')}.md"
         try:

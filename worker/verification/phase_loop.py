@@ -55,12 +55,8 @@ async def verify_with_retries(
 ) -> VerifiedPhase[T]:
     """Run a phase and verify its output until the verification succeeds, at most ``max_retries`` times.
 
-    After a failed run or verification, the feedback is written to feedback.md and passed to the next run. After the
-    last failure the file is archived. If the verifier itself failed, the same output is verified again without a new
-    run; this also counts as an attempt.
-
-    Args:
-        run: gets the attempt, counted from 1, and the feedback, which is empty at first.
+    Feedback is written to feedback.md and passed to the next run. If the verifier itself failed, the same output is
+    verified again, which also counts as an attempt.
 
     Raises:
         ValueError: ``max_retries`` is less than 1.

@@ -46,14 +46,10 @@ async def run_with_verification(
     Each rejection goes to ``feedback.md`` and into the next prompt. The verified output becomes ``phase_dir/output``.
 
     Args:
-        phase_dir: the phase's folder with the agent's CLAUDE.md; created if missing.
         quality_gate: the gate as in phases.yaml.
-        max_retries: most runs; default: the verifier's limit, which is 3 unless changed.
+        max_retries: most runs; default: the verifier's limit.
         on_output: called with the agent's text, in another thread.
         expected_files: required files, relative to ``output/``.
-        model: a model of ``HELIX_MODELS``; default: the first.
-        verifier: default: a verifier made from the settings.
-        settings: default: the settings of the environment.
         runner: a runner and its option, used instead of the model's.
 
     Raises:

@@ -71,8 +71,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
     """Parse the phases of a YAML text.
 
     Args:
-        source: name of the text in error messages.
-        folder: folder of the input files. Existing input files must be plain files; None skips this check.
+        folder: folder of the input files, which must be plain files if they exist; None: not checked.
 
     Raises:
         PhasesFileError: lists every problem of the text.

@@ -32,13 +32,10 @@ class VerificationResult:
     """The result of verifying a phase's output.
 
     Attributes:
-        success: True only if every gate passed and the verifier, if required, approved.
-        feedback: advice for the agent, or None.
+        feedback: advice for the agent.
         errors: one sentence per fault; not empty unless ``success``.
         checks_passed: what was found correct, gates first.
-        gates: the gates' report; empty if no gate ran.
         completion: how the verifier's run ended; None without a verifier.
-        usage: tokens and costs of the verifier.
         text: the verifier's raw answer.
     """
 

@@ -37,11 +37,9 @@ class VerificationScope:
     """The run that is verified, and the limits of the verification.
 
     Attributes:
-        turn_id, session_id, attempt, delivery: identify the run and the verifier's processes.
         model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
         stop: stops gates and verifier when its reason is set.
         deadline: time of ``time.monotonic()`` at which everything ends.
-        locale: language of issues and verdict.
         scratch: folder for copies; None: the system's temporary folder.
         emit: receives the verifier's events.
         fence: sandbox of the gates' programs; None: the sandbox of the settings.
@@ -76,8 +74,7 @@ class SubAgentVerifier:
 
     Args:
         max_retries: most runs of a phase in ``run_with_verification``.
-        model: a model of ``HELIX_MODELS``; default: ``HELIX_VERIFIER_MODEL``.
-        settings: default: the settings of the environment.
+        model: default: ``HELIX_VERIFIER_MODEL``.
         runner: a runner and its option, used instead of the model's.
     """
 
@@ -107,14 +104,12 @@ class SubAgentVerifier:
         description: str = "",
         verifying: VerificationScope | None = None,
     ) -> VerificationResult:
-        """Verify a phase's output: run the gates and, if they pass, the verifier.
+        """Verify a phase's output: run the gates and, if they pass, the verifier. Cancelling stops both.
 
         Args:
-            phase_output: the output folder; it is not changed.
             quality_gate: the gate as in phases.yaml, for example ``{"type": "files_exist"}``.
             expected_files: required files, relative to ``phase_output``.
             description: the task of the phase.
-            verifying: default: a scope without limits. Cancelling this coroutine stops the verification.
 
         Raises:
             PhaseError: the gate or a path is invalid; lists every problem.

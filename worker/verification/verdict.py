@@ -1,8 +1,6 @@
-"""Extract a verifier's verdict from its answer.
+"""Extract a verifier's verdict, one JSON object, from its answer.
 
-A verdict is one JSON object with ``success``, ``nonce``, ``errors``, ``checks_passed`` and ``feedback``. Only the
-verifier's prompt holds the nonce, so a verified file cannot forge a verdict. Anything but a valid verdict means "not
-verified".
+Only the verifier's prompt holds the nonce, so a verified file cannot forge a verdict.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ def verifier_prompt(
         files: the quoted texts of the output, by path.
         unseen: paths of files that are not quoted.
         checked: what the gates found correct.
-        locale: language of the verdict's sentences.
     """
     shown = "\n".join(f"\n### {path}\n\n{fenced(text)}" for path, text in files.items())
     where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
@@ -55,12 +54,7 @@ def verifier_prompt(
 
 
 def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
-    """Build the prompt of a phase's first attempt.
-
-    Args:
-        inputs: the location of each input file, by its name in phases.yaml.
-        locale: language of the headings; the description stays as written.
-    """
+    """Build the prompt of a phase's first attempt; ``inputs`` maps file names of phases.yaml to locations."""
     english = not locale.startswith("de")
     found = inputs or {}
     reads = "\n".join(f"- `{found.get(path, path)}`" for path in phase.input_files)

@@ -1,7 +1,4 @@
-"""Implement ``turns doctor``: find faults of the installation before a turn does.
-
-Each check yields findings; a finding that is not ok says what to do.
-"""
+"""Implement ``turns doctor``: find faults of the installation before a turn does."""
 
 from __future__ import annotations
 

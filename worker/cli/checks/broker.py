@@ -199,7 +199,6 @@ def replication(
         durability: HELIX_DURABILITY.
         least: the server's min-replicas-to-write; None if unknown.
         copies: replicas that a write waits for.
-        priority: the server's replica-priority; None if unknown.
     """
     listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
     replicas = online(info)
@@ -276,13 +275,7 @@ def _is_embedded(settings: Settings) -> bool:
 
 
 def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
-    """Check if acknowledged writes survive a power failure (docs/reliability.md).
-
-    The embedded broker has ``no``, and a process beside it syncs every second.
-
-    Args:
-        synced: appendfsync of the server.
-    """
+    """Check if acknowledged writes survive a power failure; ``synced`` is the server's appendfsync."""
     if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
         return
     lost = {

@@ -16,9 +16,7 @@ class Scene:
     """A message of the demo and its expected result.
 
     Attributes:
-        title: caption for the audience.
         de, en: the message in each language.
-        outcome, attempts: expected result of the turn.
         step_source: expected origin of the step; empty: any.
         kill_worker: kill the worker once the agent writes.
     """

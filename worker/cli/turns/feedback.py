@@ -1,8 +1,6 @@
-"""Implement ``turns import-feedback``: assign thumbs from Open WebUI to turns.
+"""Implement ``turns import-feedback``: assign thumbs from Open WebUI to turns (docs/open-webui.md).
 
-Open WebUI exports them as JSON (admin panel, Evaluations, Feedback): a list of objects with ``data`` (``rating``,
-``model_id``, ``reason``, ``comment``, ...) and ``meta`` (``chat_id``, ``message_id``, ...); as of version 0.12.4. A
-turn knows the ids of its chat and message if Open WebUI sends the headers of docs/open-webui.md.
+Format of the export as of Open WebUI 0.12.4 (admin panel, Evaluations, Feedback).
 """
 
 from __future__ import annotations
@@ -123,14 +121,7 @@ def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
 
 
 def join(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
-    """Assign thumbs to turns by the message ids of Open WebUI.
-
-    Args:
-        thumbs: oldest first; a later thumb of the same message wins.
-        turn_of: turn ids by message id.
-        settings: the known models and the retention of turns.
-        now: seconds since the epoch.
-    """
+    """Assign thumbs, oldest first, to turns by the message ids of Open WebUI."""
     joined = JoinedFeedback()
     for thumb in thumbs:
         if turn_id := turn_of.get(thumb.message_id):

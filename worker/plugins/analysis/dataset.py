@@ -34,8 +34,6 @@ class ExportResult:
     """The result of an export.
 
     Attributes:
-        rows: number of rejected answers.
-        turns: number of turns with rejected answers.
         without_attempts: ids of turns whose attempts were removed by retention.
         complete_since: time before which retention has removed turns, in seconds since the epoch; 0: none.
     """

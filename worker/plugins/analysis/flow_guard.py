@@ -1,8 +1,7 @@
 """Roll back a flow version when too many of its turns fail (ADR-034).
 
-The settings file may limit a version's failure rate: ``[flow.v3] max_failure_rate = 0.2``. Every two seconds one
-process of an installation checks the counters of the last hour. A version is rolled back when its rate exceeds the
-limit with statistical confidence, so that three bad turns do not suffice. Its running turns keep it.
+The settings file may limit a version's failure rate: ``[flow.v3] max_failure_rate = 0.2``. A version is rolled back
+when its rate in the last hour exceeds the limit with statistical confidence. Its running turns keep it.
 """
 
 from __future__ import annotations

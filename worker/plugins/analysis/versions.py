@@ -1,8 +1,7 @@
 """Compare two flow versions statistically: rates and means with confidence intervals, and tests of their differences.
 
-A session keeps its version (ADR-034, A/B), so the session is the unit. Rates are ratios of sums over sessions with the
-variance of the linearised ratio (Cochran, Sampling Techniques, 6.4). Tests pool both versions and divide the error rate
-by the number of figures (Bonferroni): equal versions differ in at most one of twenty comparisons.
+The session is the unit, because it keeps its version (ADR-034, A/B). Rates are ratios of sums over sessions with the
+variance of the linearised ratio (Cochran, Sampling Techniques, 6.4); tests are corrected by Bonferroni.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Write and read archives: compressed tar files, readable only by their owner, that end with manifest and checksum.
 
-The manifest lists each file with size and SHA-256. It comes last, so a truncated archive has none and is refused. A
-file that changed while it was read may occur twice; the manifest names the valid occurrence. Reading is safe for
-untrusted archives: names, modes, sizes and numbers are limited, and memory use does not grow with the content.
+A truncated archive has no manifest and is refused. A file that changed while it was read may occur twice; the manifest
+names the valid occurrence. Reading is safe for untrusted archives.
 """
 
 from __future__ import annotations
@@ -60,8 +59,6 @@ class Manifest:
     """The content of an archive.
 
     Attributes:
-        entries: files and folders by name.
-        facts: facts about the installation.
         digest: checksum of the manifest itself.
         places: index of each entry among the archive's members.
         store_head: first bytes of the store's dump, which name its format.

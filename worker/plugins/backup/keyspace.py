@@ -1,8 +1,4 @@
-"""Restore a store's keys from a dump: an auxiliary server loads the dump, and each key is copied from it.
-
-The auxiliary server must read the dump and write keys that the store's server reads. This is tried first with an empty
-dump and one meaningless key, for each server installed on this machine.
-"""
+"""Restore a store's keys from a dump: an auxiliary server loads the dump, and each key is copied from it."""
 
 from __future__ import annotations
 

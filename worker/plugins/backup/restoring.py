@@ -1,7 +1,6 @@
 """Restore a backup into an empty installation.
 
-A killed restore is completed by running it again. Until then marks in HELIX_ROOT/.helix and in the store keep workers
-and relay from starting.
+A killed restore is completed by running it again; until then marks keep workers and relay from starting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Back up a running installation.
 
-The store is saved first, then the files, so every file that the store names is already there. Files may be newer than
-the store; turns that were running are run again after a restore.
+The store is saved first, then the files, so every file that the store names is already there.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ class BackupParts:
     """The parts of an installation besides the store.
 
     Attributes:
-        phase_directories: folders with phases, relative to HELIX_ROOT.
-        input_files: absolute paths of files that unfinished phases read.
+        phase_directories: relative to HELIX_ROOT.
         settings: settings with value and origin; secrets are masked.
     """
 
@@ -46,7 +44,6 @@ class SavedArchive:
     """A finished archive.
 
     Attributes:
-        digest: checksum of the manifest.
         at: time of the store's snapshot, in seconds since the epoch.
         left_out: number of links, sockets and pipes that were skipped.
         lacking: why this machine could not restore the archive; empty if it could.

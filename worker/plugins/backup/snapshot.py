@@ -1,7 +1,6 @@
 """Take a snapshot of the store like a replica does (``PSYNC``), with all acknowledged writes.
 
-The server forks, sends its data and keeps answering. This needs no configuration, no access to the server's files, and
-only the right ``+psync`` (compose/broker/users.acl: the operator).
+This needs only the right ``+psync``, and no access to the server's files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Implement MCP's tasks extension (SEP-2663, revision 2026-07-28), which the SDK lacks: a turn is a task.
 
-A client that supports the extension gets a task at once, polls or cancels it, and answers its questions. No state is
-kept: the task id is the turn's id, and a question is named by the time at which the turn was suspended.
+No state is kept: the task id is the turn's id, and a question is named by the time of its suspension.
 """
 
 from __future__ import annotations

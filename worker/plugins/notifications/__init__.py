@@ -1,7 +1,6 @@
-"""Send notifications to webhooks and the operator's command, from one worker process of an installation.
+"""Send notifications to webhooks and the operator's command.
 
-Notifications are stored in the outbox first and removed after delivery, so a crash loses none, but a target may receive
-one twice, with the same id.
+Notifications stay in the outbox until delivered: none is lost, but a target may receive one twice, with the same id.
 """
 
 from __future__ import annotations

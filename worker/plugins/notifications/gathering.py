@@ -1,8 +1,4 @@
-"""Find events to notify about: finished and suspended turns, missing workers, rolled back versions.
-
-Turns come from the ledger's lists, starting at a time stored in the store. The time advances after the notifications
-are in the outbox, so none is lost, and each is stored once.
-"""
+"""Find events to notify about: finished and suspended turns, missing workers, rolled back versions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Deliver notifications: to webhooks, or to the operator's command.
 
-A webhook's name is resolved once, and the checked address is used. Addresses of this machine or an inner network are
-refused unless allowed. Redirects and proxies of the environment are not used.
+Addresses of this machine or an inner network are refused unless allowed. Redirects and proxies are not used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Send spans by OTLP over HTTP, using OpenTelemetry (the extra ``otel``).
-
-OpenTelemetry's SDK reads endpoint, headers, certificate, compression, time-out and service name from the standard
-variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME``, ...).
-"""
+"""Send spans by OTLP over HTTP, as configured by OpenTelemetry's standard variables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Run gates' programs in the agents' sandbox.
 
-A gate's program executes files that an agent wrote. On a worker that cannot create a sandbox, only phases submitted by
-an operator may run programs (docs/security.md).
+A gate's program executes files that an agent wrote. Without a sandbox only an operator's phases may run programs
+(docs/security.md).
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ class Fence:
     """The sandbox of gates' programs.
 
     Attributes:
-        mode: ``HELIX_BOX``: auto, off or required.
-        root: HELIX_ROOT, whose readable entries are visible to programs; None: nothing is.
-        operator: True if an operator submitted the phase, whose programs may then run without a sandbox.
-        bounds: resource limits of the programs.
-        obstacle: why this worker cannot create a sandbox; empty if it can.
-        shared: why a sandbox here shares the machine's network; empty if it has its own.
+        mode: ``HELIX_BOX``.
+        root: HELIX_ROOT, whose readable entries are visible to programs.
+        operator: True if an operator submitted the phase.
+        obstacle: why this worker cannot create a sandbox, or empty.
+        shared: why a sandbox here shares the machine's network, or empty.
     """
 
     mode: str = "auto"

@@ -21,14 +21,10 @@ class Site:
     """The input of a gate.
 
     Attributes:
-        phase: the phase that is checked.
-        tree: the phase's output.
         stop: stops running programs when its reason is set.
         deadline: time of ``time.monotonic()`` at which the gates end.
         mark: process tag of the programs that gates start.
-        locale: language of issues, ``de`` or ``en``.
         scratch: folder for copies of the output; None: the system's temporary folder.
-        fence: sandbox of the programs.
     """
 
     phase: Phase
@@ -51,9 +47,7 @@ class GateResult:
 
     Attributes:
         gate: type of the gate; for a command gate with a name, ``command:NAME``.
-        issues: the faults; only errors fail the gate.
         skipped: why the gate did not run, or empty.
-        seconds: duration.
     """
 
     gate: str

@@ -32,9 +32,8 @@ class ProgramLimits:
     """Limits of a program.
 
     Attributes:
-        seconds: most time in all.
         silence: longest time without output, in seconds.
-        memory_mb: most address space of each process, in MiB; 0: unlimited.
+        memory_mb: address space of each process, in MiB; 0: unlimited.
     """
 
     seconds: float = 300.0
@@ -48,7 +47,7 @@ class Ran:
 
     Attributes:
         code: exit code; negative for a signal; None if unknown.
-        cause: why the program was stopped: ``deadline``, ``idle`` or ``limit``; empty if it exited by itself.
+        cause: ``deadline``, ``idle`` or ``limit`` if the program was stopped, else empty.
         detail: the exceeded limit.
         error: why the program could not be started, or empty.
         lines: end of the output.
@@ -97,12 +96,10 @@ def run_program(
     """Run a program until it ends and return its result.
 
     Args:
-        argv: program and arguments; no shell is involved.
         stop: stops the program when its reason is set.
         deadline: latest end by ``time.monotonic()``.
         mark: process tag; default: a random tag.
-        stdin: bytes for its standard input.
-        home: HOME and temporary folder, created if missing; None: none.
+        home: HOME and temporary folder, created if missing.
         tail: how many lines of output are kept, from the end.
         fence: sandbox of the program; None: no sandbox.
         own: the folder visible in the sandbox; default: ``directory``, writable.
@@ -110,7 +107,6 @@ def run_program(
     Raises:
         BoxError: a sandbox is required and cannot be created.
         CheckStopped: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
-        OSError: the machine lacks file descriptors, memory or processes.
     """
     limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else Bounds()
     if home is not None:

@@ -1,8 +1,7 @@
 """Parse the files of a phase's output in a separate process, since a parser may hang or crash.
 
-Run by path (``python -P inspection.py``, order as JSON on standard input) so that only parsers are imported. Writes one
-JSON object per line: ``{"begin": file}`` before each file, then an object for each fault: code, line, and values for
-the text of the code (``worker.verification.gates.gate_codes``).
+Run by path, with the order as JSON on standard input, so that only parsers are imported. Writes JSON lines: ``{"begin":
+file}`` before each file, then each fault with code, line and values.
 """
 
 from __future__ import annotations

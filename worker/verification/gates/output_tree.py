@@ -26,9 +26,8 @@ class Tree:
     """The content of a folder, as sorted paths relative to the folder.
 
     Attributes:
-        files: sizes in bytes of the regular files that have no other hard link.
+        files: sizes of the regular files that have no other hard link.
         leaving: symbolic links to targets outside the folder.
-        links: other symbolic links.
         others: everything else except folders.
     """
 

@@ -1,7 +1,6 @@
 """Create temporary folders for copies of an output.
 
-The creating process locks its folder, and the kernel releases the lock when the process dies. The next worker or
-verification on the machine removes folders that nobody locks.
+The kernel releases the lock of a folder when its process dies; the next verification removes unlocked folders.
 """
 
 from __future__ import annotations
