@@ -13,7 +13,8 @@ from api_client.broker.announcer import Announcer
 from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.admission import Admission
-from api_client.contract.errors import IntakePaused, NotFinished, SettingsError
+from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings

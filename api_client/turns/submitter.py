@@ -11,7 +11,6 @@ from api_client.broker.announcer import Announcer
 from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import HelixError, IdempotencyConflict, SessionBusy, StoreUnavailable
 from api_client.contract.failpoints import reach
-from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import Link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
