@@ -167,7 +167,6 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _has_failed(turn: Sequence[bytes | None]) -> bool:
-    """Return whether a turn may have runs whose answer was not accepted."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 

@@ -105,7 +105,6 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
 
 
 def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
-    """The labels of a counter by their names. What another release counted may have others."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 

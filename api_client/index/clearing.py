@@ -68,7 +68,6 @@ async def _shorten(
 
 
 async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
-    """Copy long answers out of the attempts, which go before the records."""
     looks = store.redis.pipeline(transaction=False)
     for turn in turns:
         looks.hget(keys_of(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")

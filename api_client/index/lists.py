@@ -135,7 +135,7 @@ class TurnLists:
         return await self._match(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Return whether a turn is on the dead letter list; one that was dropped or replayed is not."""
+        """Return whether a turn is on the dead letter list; one that was taken off it is not."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def suspended(self, count: int) -> tuple[int, list[Turn]]:
@@ -209,7 +209,6 @@ class TurnLists:
             size = min(2 * size, _BATCH)
 
     async def _match(self, ids: list[str], search: Search) -> list[FoundTurn]:
-        """Return those of the turns that match."""
         found: list[FoundTurn] = []
         for start in range(0, len(ids), _BATCH):
             found += await self._select_from(ids[start : start + _BATCH], search)

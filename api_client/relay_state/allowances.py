@@ -101,7 +101,6 @@ class Allowances:
         return NoAllowance(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
 
     async def _forget_ended(self, owner: str) -> None:
-        """Take ended turns out of the owner's unfinished ones."""
         ask, redis, key = self._store.ask, self._store.redis, self._keys.unfinished(owner)
         now = await self._store.clock_ms()
         noted = {raw.decode(): at for raw, at in await ask(redis.zrange(key, 0, -1, withscores=True))}

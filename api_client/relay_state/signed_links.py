@@ -36,7 +36,6 @@ class SignedLinks:
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 
     async def _key(self) -> bytes:
-        """The installation's key, made when there is none yet."""
         fresh = secrets.token_bytes(_KEY_BYTES)
         return await self._ask(self._redis.set(self._name, fresh, nx=True, get=True)) or fresh
 

@@ -28,7 +28,6 @@ def _until(each: Pause, context: CellContext) -> str:
 
 
 def _of_pause(each: Pause, viewer: Viewer) -> Pause | None:
-    """Keys, owners and who paused it are for operators."""
     if viewer.operator:
         return each
     return None if each.what in {"key", "owner"} else replace(each, by="")

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.package_parts import parts_of
 from api_client.contract.settings import Settings
-from api_client.setting_checks.setting_fault import SettingFault
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFault:
+    """A setting that cannot mean what it says. ``check`` is the name of the finding of ``turns doctor``."""
+
+    check: str
+    message: str
+    fix: str
 
 
 def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:

@@ -147,7 +147,6 @@ def _of_workers(fleet: Fleet) -> Iterator[Alert]:
 
 
 def _said(group: WaitingGroup, at: float) -> str:
-    """Return how many turns wait, why, and how long the first of them has."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 

@@ -23,7 +23,7 @@ class Gauge:
 class Trouble:
     """A trouble that somebody outside should hear of. The same kind and subject are the same trouble, reported once.
 
-    ``kind`` is one of ``contract.notices.KINDS``; ``page`` is the address of the page that shows more.
+    ``page`` is the address of the page that shows more.
     """
 
     kind: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 
-#: A supervisor notices an end, and reaches the store, within this many seconds of the last beat.
+#: A supervisor sees an end, and reaches the store, within this many seconds of the last beat.
 _EARLY, _LATE = 5.0, 60.0
 
 

@@ -186,7 +186,6 @@ async def _disk(settings: Settings) -> list[Alert]:
 
 
 async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor]) -> tuple[Facts, list[WorkerReport]]:
-    """Return what concerns every turn, and the last reports of workers that ended."""
     refusal, keys = await _refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()

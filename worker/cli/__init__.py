@@ -42,7 +42,7 @@ COMMANDS = {
     "cancel": ("turns.actions:cancel", "Stop a turn, or all that a filter names."),
     "replay": ("turns.actions:replay", "Submit finished turns again, as new turns."),
     "drop": ("turns.actions:drop", "Take turns off the dead letter list."),
-    "audit": ("turns.actions:audit", "Who cancelled, replayed or dropped what, and when."),
+    "audit": ("turns.audit:audit", "Who cancelled, replayed or dropped what, and when."),
     "export": ("turns.bundle:export", "Write a turn as one JSON text, or all rejected answers as JSON lines."),
     "import-feedback": ("turns.feedback:import_feedback", "Join Open WebUI's exported thumbs to turns."),
     "bundle": ("turns.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),

@@ -42,7 +42,7 @@ def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]
 
 
 def whoami() -> str:
-    """Return the user and host of the command line, as recorded in the audit log."""
+    """Return the user and host of the command line, as orders name them."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # users in containers may have no name

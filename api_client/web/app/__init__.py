@@ -34,7 +34,7 @@ from api_client.web.app.middleware import ForwardedHeaders, RequestId
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.language import language_of, readable
-from api_client.web.pages import decision_link, front, turn, turn_list
+from api_client.web.pages import decisions, front, turn, turn_list
 from api_client.web.pages.render import error_page
 from api_client.web.relay import Readers
 from api_client.web.relay.relay import Pack, Relay, RelayOf, relay_of
@@ -125,7 +125,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
         app.include_router(router, dependencies=[InProgress])
     app.include_router(turn_files.signed)
     of_operators = parts_of("api_client.web.pages.operators", "router")
-    for router in (front.router, turn_list.router, turn.router, decision_link.router, *of_operators):
+    for router in (front.router, turn_list.router, turn.router, decisions.router, *of_operators):
         app.include_router(router)
     app.add_middleware(RequestId, locale=settings.locale)
     app.add_middleware(ForwardedHeaders, trusted_hosts=list(settings.trusted_proxies))
@@ -135,7 +135,6 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    """Every exception as the one error object."""
     default = relay_of(request).settings.locale
     answer = _api_error(error, request.method, language_of(request, default))
     answer.message = readable(answer, request, default)

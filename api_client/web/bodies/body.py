@@ -227,7 +227,6 @@ def _check_headers(request: Request) -> None:
 
 
 async def _read(request: Request, body: _Body, limit: int) -> None:
-    """Read the body. One that is refused is read on for a while and thrown away, so that its sender hears why."""
     size = 0
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > 2 * limit:  # more than would be read before the refusal

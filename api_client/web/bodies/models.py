@@ -23,7 +23,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
 from api_client.interruptions.escalation_admission import escalation_of
-from api_client.pauses.pause import WHATS
 from api_client.web.errors import ApiError, Problems, bad_request, shown, shown_text
 from api_client.web.language import Locale
 
@@ -36,7 +35,6 @@ INPUT_PARTS = ("input_text", "output_text", "text")
 _PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
 _METADATA = f"an object of at most {_PAIRS} texts of {_VALUE_CHARS} characters, with names of {_KEY_CHARS}"
 _ID = f"1 to {MAX_ID_CHARS} printable ASCII characters"
-_SECONDS = "a number of seconds"
 _POLICY = f"an object that maps validators to lists of {', '.join(Action)}"
 #: Wrong values of these types have the code ``invalid_type``.
 _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
@@ -153,15 +151,6 @@ class ResponseBody(Wishes):
     text: dict[str, Any] | None = None
 
 
-class ReplayBody(Body):
-    """The body of ``/v1/turns/{turn_id}/replay``: what is asked otherwise than in the turn."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str | None = None
-    message: str | None = Field(None, pattern=r"\S")
-
-
 class DecisionBody(Body):
     """The body of ``/v1/inbox/{turn_id}/decision``. ``by`` is the first version's word for ``for``."""
 
@@ -174,27 +163,6 @@ class DecisionBody(Body):
     suspended_at: float | None = None
     name: str | None = Field(None, alias="for")
     by: str | None = None
-
-
-class PauseBody(Body):
-    """The body of ``/v1/pauses``."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["what"]})
-
-    what: Annotated[str | None, WithJsonSchema({"enum": list(WHATS)})] = None
-    name: str | None = None
-    reason: str | None = None
-    seconds: float | None = Field(None, ge=0, le=1e11, description=_SECONDS)
-    until: float | None = Field(None, ge=0, le=1e11, description=_SECONDS)
-
-
-class NoticesBody(Body):
-    """The notices that are meant: those of ``notice_ids``, or all."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    notice_ids: list[str] | None = Field(None, description="a list of texts")
-    all: bool | None = None
 
 
 _B = TypeVar("_B", bound=Body)

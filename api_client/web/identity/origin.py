@@ -55,7 +55,6 @@ def require_own_site(request: Request) -> None:
 
 
 def _is_ours(origin: str, request: Request) -> bool:
-    """Return whether an ``Origin`` is the address that the request went to, or the pages' public one."""
     public = relay_of(request).settings.public_url
     try:
         host = urlsplit(origin).netloc.lower()

@@ -148,7 +148,6 @@ async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
 
 
 async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
-    """The earlier turn, if its answer is still owed to this caller."""
     try:
         turn = await relay.client.reader.get(turn_id, owner=ask.request.owner)
     except TurnNotFound:

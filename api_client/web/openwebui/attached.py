@@ -102,7 +102,6 @@ def asking(question: QuestionView, link: str) -> str:
 
 
 def _broken(line: str) -> str:
-    """A line as several, each but the last with a sign that it goes on."""
     lines = [""]
     for part in _PART.findall(line):
         if lines[-1] and len(lines[-1]) + len(part) > _LINE:
@@ -112,7 +111,6 @@ def _broken(line: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Back quotes that no row of them in the text ends."""
     return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
 
 

@@ -51,7 +51,6 @@ def lost_text(code: str, locale: str, turn_id: str) -> str:
 
 
 def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
-    """Each fault once, with where it was found, or how often."""
     places: dict[str, list[str]] = {}
     for issue in issues:
         places.setdefault(issue.message.strip().rstrip("."), []).append(issue.adr or issue.file)

@@ -93,7 +93,6 @@ def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | No
 
 
 def _plain(text: object, limit: int = _REASON_CHARS) -> str:
-    """One short line without controls or angle brackets, from any text."""
     words = " ".join(str(text or "").split())
     clean = "".join(letter for letter in words if letter.isprintable() and letter not in "<>")
     return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"

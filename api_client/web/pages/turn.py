@@ -7,7 +7,6 @@ import itertools
 import json
 import secrets
 import time
-from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,19 +20,17 @@ from api_client.history import deaths, export
 from api_client.index.finding import find_turn, neighbours
 from api_client.interruptions.registry import question_of, recap_of
 from api_client.policies.turn_replays import replay_id
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.tracing import trace_id
 from api_client.turns.proposal import proposal
-from api_client.turns.turn_files import LinkedFile
 from api_client.web.errors import ApiError, shown_text
-from api_client.web.identity.access import needs_token, require_operator
+from api_client.web.identity.access import require_operator
 from api_client.web.intake.replaying import replay
 from api_client.web.pages.comparison import DiffLine, compare
 from api_client.web.pages.events import summary
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
 from api_client.web.pages.waterfall import KINDS, Scale, waterfall
-from api_client.web.relay.file_links import linked_files, whole
+from api_client.web.relay.file_links import list_readable_files
 from api_client.web.relay.relay import Relay, RelayOf
 from api_client.workers.reports import read_exits
 
@@ -74,7 +71,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         bundles=visitor.operator and relay.pack is not None,
-        files=await _files(relay, turn, visitor.owner),
+        files=await list_readable_files(relay, turn_id, visitor.owner) if turn.outcome else [],
         trace=relay.settings.trace_page.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else "",
         models=tuple(visitor.caller.settings(relay.settings).models),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if waits else None,
@@ -83,13 +80,6 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         # A suspended turn stands still, and what somebody writes about it must not be taken away.
         refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
     )
-
-
-async def _files(relay: Relay, turn: Turn, owner: str | None) -> list[LinkedFile]:
-    """Links to the answer's files; none where the object store does not list them now."""
-    with suppress(FilesLost, FilesUnavailable):
-        return await linked_files(relay, turn.turn_id, owner) if turn.outcome else []
-    return []
 
 
 @router.get("/turns/{turn_id}/export")
@@ -166,26 +156,3 @@ async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: For
     except NotFinished:
         raise ApiError(409, "this turn is not a dead letter", code="turn_not_finished") from None
     return see_other("/overview")
-
-
-@router.post("/turns/{turn_id}/decision")
-async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Decide on a suspended turn, and show what became of it. The same form sent twice decides once."""
-    if visitor.keyless:
-        raise needs_token()
-    fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
-    turn = await relay.client.reader.get(turn_id, owner=visitor.owner)
-    question = question_of(turn.interruption) if turn.interruption else None
-    takes_text = question is not None and question.choice(fields["decision"]).takes == "text"
-    text = fields["text"].replace("\r\n", "\n") if takes_text else ""
-    await relay.client.inbox.decide(
-        turn_id,
-        fields["decision"],
-        by=visitor.name,
-        note=fields["note"].replace("\r\n", "\n"),
-        text=text,
-        owner=visitor.changes,
-        decision_id=fields["decision_id"],
-        suspended_at=whole(form.get("suspended", "")) / 1000,
-    )
-    return see_other(f"/turns/{turn_id}")

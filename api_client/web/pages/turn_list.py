@@ -26,7 +26,7 @@ from api_client.web.relay.relay import Relay, RelayOf
 
 #: Rows of a page.
 _PAGE = 50
-#: Seconds after which a confirmed action pauses, says how far it came, and offers to go on.
+#: Seconds after which a confirmed action stops, says how far it came, and offers to go on.
 _ACT_SECONDS = 10.0
 #: How many of the turns that were passed over are named.
 _NAMED = 20

@@ -65,7 +65,6 @@ class Readers:
             log.info("stop.moved_on", turn_id=earlier)
 
     async def _unread(self, turn_id: str, request: TurnRequest) -> bool:
-        """Return whether nobody reads a turn that a page asked for, about another message."""
         if self.here(turn_id):
             return False
         with suppress(TurnNotFound):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from urllib.parse import quote
 
+from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import LinkedFile, files_of, kept_files
 from api_client.web.errors import ApiError
 from api_client.web.relay.relay import Relay
@@ -28,6 +30,13 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
         link = f"/files/{turn_id}/{quote(file.path)}?until={until}&signature={signature}"
         found.append(LinkedFile(file, link, until))
     return found
+
+
+async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
+    """Return links to a turn's files; none where the object store does not list them now."""
+    with suppress(FilesLost, FilesUnavailable):
+        return await linked_files(relay, turn_id, owner)
+    return []
 
 
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:

@@ -85,7 +85,7 @@ async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "c
     Raises ``ApiError``: 4xx with the fields that are wrong.
     """
     headers, settings = request.headers, caller.settings(relay.settings)
-    # The store is asked which flow versions were rolled back.
+    # The store is asked which versions were rolled back.
     policy = CallersPolicy(relay.client.policies, caller.holder, route, await relay.client.flows.active())
     seen: SeenRequest | None = None
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.orders import name_caller
 from api_client.resources.notifications import GIVEN_UP
 from api_client.web.bodies.body import read_object
-from api_client.web.bodies.models import NoticesBody, operation, read
+from api_client.web.bodies.models import Body, operation, read
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay.relay import Relay, RelayOf
 from api_client.web.wire import JSON
 
 router = APIRouter()
+
+
+class NoticesBody(Body):
+    """The notices that are meant: those of ``notice_ids``, or all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    notice_ids: list[str] | None = Field(None, description="a list of texts")
+    all: bool | None = None
 
 
 @router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=operation(NoticesBody))

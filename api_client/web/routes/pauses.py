@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter
+from pydantic import ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.orders import name_caller
-from api_client.pauses.pause import Pause
+from api_client.pauses.pause import WHATS, Pause
 from api_client.resources.pauses import PAUSES
 from api_client.web.bodies.body import read_object
-from api_client.web.bodies.models import PauseBody, operation, read
+from api_client.web.bodies.models import Body, operation, read
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay.relay import RelayOf
 from api_client.web.wire import JSON
 
 router = APIRouter()
+_SECONDS = "a number of seconds"
+
+
+class PauseBody(Body):
+    """The body of ``/v1/pauses``."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["what"]})
+
+    what: Annotated[str | None, WithJsonSchema({"enum": list(WHATS)})] = None
+    name: str | None = None
+    reason: str | None = None
+    seconds: float | None = Field(None, ge=0, le=1e11, description=_SECONDS)
+    until: float | None = Field(None, ge=0, le=1e11, description=_SECONDS)
 
 
 @router.post(PAUSES.api, response_model=None, openapi_extra=operation(PauseBody))

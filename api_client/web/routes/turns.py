@@ -16,7 +16,7 @@ from api_client.contract.orders import name_caller
 from api_client.contract.turn import Turn
 from api_client.index.line import line_of
 from api_client.web.bodies.body import has_body, read_object
-from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
+from api_client.web.bodies.models import Body, TurnBody, operation, read
 from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import Asker, Named, Reach
 from api_client.web.intake import submit
@@ -28,6 +28,15 @@ from api_client.web.streaming.following import broken, follow
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, turn_object
 
 router = APIRouter(prefix="/v1/turns")
+
+
+class ReplayBody(Body):
+    """The body of ``/v1/turns/{turn_id}/replay``: what is asked otherwise than in the turn."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    message: str | None = Field(None, pattern=r"\S")
 
 
 @router.post("", response_model=None, status_code=202, openapi_extra=operation(TurnBody))

@@ -123,7 +123,6 @@ async def _attached(relay: Relay, page: PageReply) -> str:
 
 
 async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
-    """Return what a turn waits for, with a link, for a chat whose reader can follow it."""
     reply = page.reply
     question = question_of(body.interruption, reply.locale) if body.interruption else None
     if not (reply.page and reply.pages and question and question.chat):
@@ -137,7 +136,6 @@ async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspe
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:
-    """The last words of a stream that cannot go on."""
     reply, line = page.reply, list[Payload]()
     lost = broken(error, reply.turn_id, reply.locale)
     if page.progress:

@@ -75,7 +75,6 @@ class Draft:
         return []
 
     def _visible(self, text: str) -> str:
-        """Return what a reader sees more of a growing answer."""
         seen = self._coming.feed(text)
         return self._header.feed(seen) if self._reply.status else seen
 
@@ -120,7 +119,6 @@ class Draft:
 
 
 def _same(one: str, other: str) -> int:
-    """Return how many characters at the beginning are the same."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,1 +1,1 @@
-"""Commands that show figures: live, over a time span, by flow version."""
+"""Commands that show figures: live, over a time span, by version."""

@@ -169,7 +169,6 @@ def plan(settings: Settings, relay: Address, processes: int | None = None, *, fl
 
 
 def _flower_port() -> int:
-    """Return Flower's default port, or any free port if another installation uses it."""
     try:
         return free_port("127.0.0.1", _FLOWER_PORT)
     except CannotStart:

@@ -1,27 +1,23 @@
-"""Implement ``turns cancel``, ``replay``, ``drop`` and ``audit``."""
+"""Implement ``turns cancel``, ``replay`` and ``drop``."""
 
 from __future__ import annotations
 
 import secrets
 import sys
-import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import asdict
 from typing import Any
 
 import click
 
 from api_client.actions import ACTIONS, Change, Done, act, act_on_all, chosen, counted
-from api_client.api_keys import with_names
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.settings import load
 from api_client.contract.turn import Turn
 from api_client.index.search import STATUSES, FoundTurn
 from worker.cli import NO
-from worker.cli.output import json_option, moment, number_of, one_line, write_json, write_list, write_table
-from worker.cli.store_access import since_option, whoami, with_client
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.store_access import whoami, with_client
 from worker.cli.text_input import read_text
 from worker.cli.turns.listing import filter_options, offered_models, search_of, turn_argument
 
@@ -185,28 +181,3 @@ def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str,
         click.echo(f"{new} {_PAST[action]}{left}   (turns audit: bulk {bulk})")
     if passed_over:
         raise click.exceptions.Exit(NO)
-
-
-@click.command()
-@since_option("7d", "90s, 30m, 1h, 7d, 2w.")
-@click.option("--turn", "turn_id", default="", help="Only about this turn.")
-@json_option
-def audit(since: float, turn_id: str, as_json: bool) -> None:
-    """Show who cancelled, replayed, dropped or decided what, and when; newest last.
-
-    Entries are written before the action; refused actions say so. For the result: `turns show TURN_ID`.
-    """
-    lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
-    named = with_names(load().keys_path)
-    head = ("when", "who", "what", "turn", "bulk", "asked for", "result")
-    rows = (
-        (
-            moment(line.at),
-            one_line(named(line.by), 40),
-            *(line.action, line.turn_id, line.bulk, one_line(line.detail, 60)),
-            f"refused: {one_line(line.refused, 80)}" if line.refused else "",
-        )
-        for line in lines
-    )
-    none = f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time"
-    write_list(as_json, [asdict(line) for line in lines], none, head, rows)

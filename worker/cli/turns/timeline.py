@@ -237,7 +237,6 @@ class Timeline:
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
 
     def _new(self, event: Event) -> list[Line]:
-        """Format an event without issues that were already shown."""
         lines = describe(event)
         if isinstance(event.body, event_kinds.AttemptRejected | event_kinds.TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._details_seen]

@@ -1,6 +1,6 @@
-"""An answer by a link in a chat: a page that asks, and its form, which answers once.
+"""Decide on a suspended turn: by the form on its page, or by a link in a chat, which leads to a page that asks.
 
-Reading the page changes nothing, because chats and mail programs read the links that they show.
+Reading that page changes nothing, because chats and mail programs read the links that they show.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.orders import LINK_HOLDER
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import question_of
-from api_client.web.identity.access import needs_key
+from api_client.web.identity.access import needs_key, needs_token
 from api_client.web.identity.origin import require_local
-from api_client.web.pages.render import page, page_router
-from api_client.web.pages.visitor import form_of
+from api_client.web.pages.render import page, page_router, see_other
+from api_client.web.pages.visitor import LongForm, VisitorOf, form_of
+from api_client.web.relay.file_links import whole
 from api_client.web.relay.question_links import LinkedQuestion, asked_by
 from api_client.web.relay.relay import RelayOf
 from api_client.web.words import say
@@ -70,7 +71,6 @@ async def answer(
 
 
 def _over(asked: LinkedQuestion) -> str:
-    """The words for a question that nobody can answer any more."""
     turn, locale = asked.turn, asked.turn.request.locale
     decision = turn.decision
     if decision is None or decision.timed_out or round(turn.suspended_at * 1000) != asked.suspended_ms:
@@ -81,7 +81,6 @@ def _over(asked: LinkedQuestion) -> str:
 
 
 def _question(asked: LinkedQuestion) -> QuestionView:
-    """The question of the link, or of whatever the turn waits for by now."""
     turn = asked.turn
     return question_of(turn.interruption or Interruption(kind="none"), turn.request.locale)
 
@@ -91,3 +90,26 @@ def _shown(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
     silence = _question(asked).choice(turn.interruption.silence).label if turn.interruption else ""
     until = say("waits_until", locale, moment=clock_time(asked.until, time.time()), silence=silence)
     return page("answer.html", status, locale=locale, question=_question(asked), said=said, until=until)
+
+
+@router.post("/turns/{turn_id}/decision")
+async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
+    """Decide on a suspended turn, and show what became of it. The same form sent twice decides once."""
+    if visitor.keyless:
+        raise needs_token()
+    fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
+    turn = await relay.client.reader.get(turn_id, owner=visitor.owner)
+    question = question_of(turn.interruption) if turn.interruption else None
+    takes_text = question is not None and question.choice(fields["decision"]).takes == "text"
+    text = fields["text"].replace("\r\n", "\n") if takes_text else ""
+    await relay.client.inbox.decide(
+        turn_id,
+        fields["decision"],
+        by=visitor.name,
+        note=fields["note"].replace("\r\n", "\n"),
+        text=text,
+        owner=visitor.changes,
+        decision_id=fields["decision_id"],
+        suspended_at=whole(form.get("suspended", "")) / 1000,
+    )
+    return see_other(f"/turns/{turn_id}")
