@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
