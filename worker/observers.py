@@ -65,7 +65,7 @@ class ObserverFeed:
                 await turns.sent(batch)
 
     async def leave(self) -> None:
-        """Do nothing: another process continues at the cursor."""
+        """Do nothing: another process continues from the stored position."""
 
     async def _holds(self, name: str) -> bool:
         key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask

@@ -36,13 +36,12 @@ class ScriptedAgent:
 
 
 class Rules:
-    """Rules under test.
+    """Validation rules under test, with assertions about answers.
 
     Args:
         rules: validators or names of installed validators.
         policy: path or text of a policy file, instead of rules; a str that ends in ``.yaml`` or ``.yml`` is a path.
         root: folder of relative paths in answers.
-        locale: language of messages.
     """
 
     def __init__(

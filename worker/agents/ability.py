@@ -24,7 +24,7 @@ _LOOK_SECONDS = 15.0
 
 
 class Ability:
-    """The models that this worker can and cannot run. Thread-safe; without settings, no models.
+    """The models that this worker can run, and the reasons why others cannot run. Thread-safe.
 
     Attributes:
         labels: labels of ``models``, each between line ends, for claim.lua; empty: all models.
@@ -44,7 +44,7 @@ class Ability:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """Return the reasons why other models cannot run, by model."""
+        """Return the models that cannot run here, each with the reason."""
         return {model: why for model, why in self._whys.items() if why}
 
     def look(self) -> Mapping[str, str]:
@@ -63,7 +63,7 @@ class Ability:
         return self.cannot
 
     def watch(self) -> tuple[str, ...]:
-        """Check the models if the last check is old, and return the available models. Called with each heartbeat."""
+        """Check the models again if the last check is too old, and return the available models."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.look()
         return self.models
@@ -83,7 +83,7 @@ def _obstacle(settings: Settings, model: str) -> str:
 
 
 def lacking(settings: Settings, model: str) -> str:
-    """Return the agent's program that is missing on this machine; empty if none is. Claude's CLI is checked elsewhere.
+    """Return the name of the agent's program if it is missing on this machine, else an empty string.
 
     Raises:
         SettingsError: the runner is unknown.

@@ -83,7 +83,7 @@ COMMANDS = {
 
 
 def plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return the commands of plug-ins: location and help line by name; an empty location and the reason if unusable."""
+    """Return location and help line of each plug-in's command; for an unusable plug-in, the reason instead."""
     return {name: _plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
 
 

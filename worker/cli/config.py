@@ -101,7 +101,7 @@ def _star(field: Field[Any]) -> str:
 
 
 def spell(value: Any) -> str:
-    """Format a value as in the environment."""
+    """Format a value as in an environment variable."""
     return f"{value:.15g}" if isinstance(value, float) else spelled(value)
 
 

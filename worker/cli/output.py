@@ -22,7 +22,7 @@ def safe(text: object) -> str:
 
 
 def one_line(text: object, width: int = 200) -> str:
-    """Convert a text to one safe line of at most ``width`` characters."""
+    """Shorten a text to one line of at most ``width`` characters without control characters."""
     line = " ".join(safe(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
@@ -38,7 +38,7 @@ def write_json(value: Any) -> None:
 
 
 def write_said(as_json: bool, data: Any, said: str) -> None:
-    """Write a result as JSON or in words."""
+    """Write a result as JSON, or as the given sentence."""
     if as_json:
         write_json(data)
     else:

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
-    """Run a coroutine with a client; default: with the settings of the environment."""
+    """Open a client, by default with the environment's settings, and run a coroutine with the client."""
     settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
@@ -29,7 +29,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Se
 
 
 def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Run a coroutine with a client of these settings."""
+    """Open a client with these settings and run a coroutine with it."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it

@@ -20,7 +20,7 @@ GONE = ".gone-"
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A folder that may be deleted. ``what`` is session, attempt, or gone for the rest of an interrupted deletion."""
+    """A session's or attempt's folder that may be deleted, or the rest (``gone``) of an interrupted deletion."""
 
     what: str
     path: Path

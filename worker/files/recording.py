@@ -36,10 +36,10 @@ _SPLICE_F_NONBLOCK = 2
 
 
 class RunRecording:
-    """The worker's side of a recording in progress."""
+    """A recording of an agent's output in progress, as the worker writes it."""
 
     def __init__(self, folder: Path, head: bytes = b"") -> None:
-        """``head`` comes before what the agent says. Raises ``OSError``: it cannot be made."""
+        """Create the recording; ``head`` is written before the agent's output."""
         self.path = str(folder)
         self.fd = os.open(self.path + _OUTPUT, _NEW, 0o600)
         try:
@@ -73,20 +73,20 @@ class RunRecording:
         self.close()
 
     def close(self) -> None:
-        """Close the file and keep it."""
+        """Close the recording's file and keep it on disk."""
         os.close(self.fd)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardRecording:
-    """The guard's side of a recording: the file, and the pipe of the agent's output."""
+    """A recording of an agent's output, as the guard process completes it at the end of the run."""
 
     path: str
     fd: int
     pipe: int
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Write the ``.finished`` file with the facts and the unread output, so that the run can be adopted.
+        """Write the facts and the unread output to ``.finished``, so that another worker can adopt the run.
 
         The worker can keep reading: pipe and output file do not change.
         """
@@ -154,7 +154,7 @@ def finished(folder: Path) -> FinishedRun | None:
 
 
 def recorded(folder: Path) -> FinishedRun | None:
-    """Return the recording of a run, without facts if its end was not recorded, or None."""
+    """Return the recording of a run, without facts if the end was not recorded; None if nothing was recorded."""
     if found := finished(folder):
         return found
     try:

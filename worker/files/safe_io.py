@@ -66,11 +66,7 @@ def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
 
 
 def read(name: str, parent: int, limit: int) -> bytes:
-    """Read a regular file that has no other hard link.
-
-    Raises:
-        OSError: the file is missing, not regular, has another hard link, or exceeds ``limit`` bytes.
-    """
+    """Read a regular file; refuse links, files with several hard links, and files larger than ``limit`` bytes."""
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:

@@ -24,7 +24,7 @@ _holds_drafts_only = Recent[str, bool](most=256)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A session's folder that was never fenced, because no agent worked in it; the turn's token grants writing.
+    """A writable session folder for turns whose agents used no files; the turn's token alone grants writing.
 
     Attributes:
         session: descriptor of the folder.
@@ -72,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FencedPlace(Place):
-    """A holder's right to write in a session's folder; ``drafts`` is the holder's own folder in ``.held/``."""
+    """A holder's right to write in a session's folder, which ends when a later holder takes over."""
 
     _all: int
     _name: str

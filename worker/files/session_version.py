@@ -18,7 +18,7 @@ Identity = tuple[str, int, int, int, int]
 
 
 def identity(path: str, folder: int) -> Identity:
-    """Return the identity of a file or folder. Its change time cannot be forged by a writer."""
+    """Return path, inode, size and times of a file or folder, to detect changes."""
     try:
         facts = os.stat(path, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -28,7 +28,7 @@ def identity(path: str, folder: int) -> Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRules:
-    """Everything that determines the text of CLAUDE.md.
+    """All values from which CLAUDE.md is rendered.
 
     Attributes:
         template: text of the template; empty: no CLAUDE.md.
@@ -75,7 +75,7 @@ class Version:
         return all(identity(file[0], session) == file for file in (self.file, *self.files))
 
     def says(self, rules: SessionRules, session: int) -> bool:
-        """Return True if CLAUDE.md already has this content, also when another process wrote it."""
+        """Return True if CLAUDE.md already holds the text of these rules."""
         if self.rules != rules:
             return False
         try:

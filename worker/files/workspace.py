@@ -38,7 +38,7 @@ _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCI
 
 
 class DeliveryTaken(HelixError):
-    """Raised when a delivery already has a folder: another worker started it, so it must not start again."""
+    """Raised when a delivery already has a folder, so another worker has started the delivery."""
 
     code = "delivery_taken"
 
@@ -48,7 +48,7 @@ class DeliveryTaken(HelixError):
 
 
 def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery: int) -> Path:
-    """Create the folder of a delivery with its ``output/``, and return it.
+    """Create the folder of a delivery with its subfolder ``output/``, and return its path.
 
     Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
     (ADR-036, phase 4).
@@ -135,7 +135,7 @@ def _why_refused(error: OSError) -> str:
 
 
 def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> None:
-    """Keep the files of an accepted answer that differ from what the agent wrote, beside the delivery's folder.
+    """Save the files of an accepted answer that differ from the agent's own files, beside the delivery's folder.
 
     The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
     """

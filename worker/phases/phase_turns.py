@@ -50,7 +50,7 @@ _OUTPUT, _STATUS = "output", "status.json"
 
 
 class PhaseTurns(TurnWork):
-    """Turns of phases: the agent works in the phase's folder, and verified output is published."""
+    """Run turns of phases: the agent works in the phase's folder, and verified output is published."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
         """Return the phase's folder.

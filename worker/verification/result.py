@@ -11,7 +11,7 @@ from worker.verification.gates import GateReport
 
 
 class Ground(StrEnum):
-    """The reason for a verification's result."""
+    """What a verification's result is based on: gates, verdict, or why there is none."""
 
     #: A deterministic gate failed, or the gates passed and no verifier was needed.
     GATES = "gates"

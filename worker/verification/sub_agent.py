@@ -34,7 +34,7 @@ _PLAIN = "Produce the expected files so that the quality gate is met."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationScope:
-    """The run that is verified, and the limits of the verification.
+    """The identity of the verified run, and the limits of its verification.
 
     Attributes:
         model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
@@ -70,7 +70,7 @@ class VerificationScope:
 
 
 class SubAgentVerifier:
-    """Verify phases with gates and an agent. Thread-safe.
+    """Verify the output of phases with deterministic gates and an independent agent. Thread-safe.
 
     Args:
         max_retries: most runs of a phase in ``run_with_verification``.
@@ -145,7 +145,7 @@ class SubAgentVerifier:
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
     def model_for(self, phase_model: str = "") -> str:
-        """Return the verifier's model, else the setting's, else the phase's, else the first of ``HELIX_MODELS``."""
+        """Return the first model that is set: of the verifier, the settings, the phase, or ``HELIX_MODELS``."""
         return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
 
     def _agent(self, phase_model: str) -> tuple[Runner, str]:

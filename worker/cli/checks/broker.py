@@ -57,7 +57,7 @@ def brokers(settings: Settings) -> Iterator[Finding]:
 
 
 def server(name: str, settings: Settings) -> Iterator[Finding]:
-    """Check one server."""
+    """Check one Redis or Valkey server: reachable, recent enough, persistent, replicated."""
     from redis.exceptions import NoPermissionError, RedisError
 
     from api_client.store.connecting import connect
@@ -118,7 +118,7 @@ def unread(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
 
 
 def submits(settings: Settings) -> Iterator[Finding]:
-    """Run the store commands of a submit, on keys of the same kinds."""
+    """Check that the store accepts turns, by running the store commands of a submit."""
 
     async def tried(client: TurnsClient) -> dict[str, str]:
         cancel, of_none = client.store.command(CANCEL), client.submitter.new_id()
@@ -145,7 +145,7 @@ def submits(settings: Settings) -> Iterator[Finding]:
 
 
 def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
-    """Check if a full disk has left a hole in the append-only file, or may have."""
+    """Check if a full disk may have damaged the append-only file."""
     check, refused = f"{name} append-only file", info.get("errorstat_MISCONF", {}).get("count", 0)
     if directory and any(without_holes(text := each.read_bytes()) != text for each in files_in(Path(directory))):
         fix = "make room on its disk: it is rewritten then, and else repaired when `turns up` starts again"
@@ -159,7 +159,7 @@ def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[
 
 
 def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
-    """Check if a node of a cluster is configured as a cluster."""
+    """Check that a node of a Redis Cluster is also configured as a cluster."""
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
     if settings.store_is_cluster:
@@ -192,7 +192,7 @@ def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterat
 def replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
-    """Check what a fail-over can lose.
+    """Check if a fail-over of this server can lose acknowledged writes.
 
     Args:
         info: the server's INFO.

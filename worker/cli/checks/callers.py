@@ -19,7 +19,7 @@ _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + st
 
 
 def callers(settings: Settings) -> Iterator[Finding]:
-    """Check keys and proxies. An unreachable store yields no finding."""
+    """Check for weak API keys and for proxies that are not trusted."""
     for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
         if weak := sum(most_bits(key) < _BITS for key in keys):
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"

@@ -38,7 +38,7 @@ def claude(settings: Settings) -> Iterator[Finding]:
 
 
 def version(program: str) -> Finding:
-    """Check if the CLI has the version whose behaviour was measured."""
+    """Check if the installed CLI is the version whose behaviour was measured."""
     try:
         found = _version_of(program)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -50,7 +50,7 @@ def version(program: str) -> Finding:
 
 
 def key(settings: Settings) -> Finding:
-    """Check if agents get credentials for the CLI."""
+    """Check if the settings give agents credentials for the CLI."""
     if settings.claude_api_key:
         return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
     if given := [name for name in settings.claude_env if os.environ.get(name)]:

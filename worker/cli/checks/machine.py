@@ -34,7 +34,7 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
-    """Check this machine."""
+    """Check this machine's disk, session folder, sandbox, validators and policies."""
     room = disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield sessions(settings)
@@ -46,7 +46,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 
 def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> Iterator[tuple[Sequence[str], Settings]]:
-    """Group models by the values of some settings, and yield each group with its settings."""
+    """Group models with equal values of some settings, and yield each group with its settings."""
     found: dict[str, list[str]] = {}
     for model in models:
         found.setdefault(repr([getattr(settings.of_model(model), name) for name in names]), []).append(model)

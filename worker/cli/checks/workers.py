@@ -30,7 +30,7 @@ _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
 
 
 def workers(settings: Settings) -> Iterator[Finding]:
-    """Check the workers; sends a probe through the broker."""
+    """Check the workers, also by sending a probe message through the broker."""
     if not settings.store_url:
         return
     try:
@@ -124,7 +124,7 @@ def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) ->
 
 
 def shared(standing: InstallationState) -> Iterator[Finding]:
-    """Confirm that all workers see the same session folder, unless an alert says otherwise."""
+    """Report that all workers see the same session folder, unless an alert says otherwise."""
     if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
@@ -153,7 +153,7 @@ def kept(account: Account) -> Finding:
 
 
 def claimed(probe: QueueProbe) -> Finding:
-    """Report the result of a probe."""
+    """Report whether a worker claimed the probe message of a queue."""
     check = f"claim {probe.queue}"
     if probe.state == "claimed":
         return Finding(check, "ok", f"{probe.worker} claimed a probe in {probe.seconds:.2f} s")

@@ -129,7 +129,7 @@ def turn(relay: RelayAddress, model: str) -> Finding:
 
 
 class PageView:
-    """The parts of a response stream that Open WebUI's page shows."""
+    """What Open WebUI's page shows of a response stream: status lines, error, end."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -149,7 +149,7 @@ class PageView:
 
 
 def seen(settings: Settings) -> Iterator[Finding]:
-    """Check the last request of the real Open WebUI to any relay of this installation."""
+    """Check the last request that Open WebUI sent to this installation."""
     try:
         found = with_client(lambda client: client.openwebui_seen.last())
     except HelixError as error:
@@ -162,7 +162,7 @@ def seen(settings: Settings) -> Iterator[Finding]:
 
 
 def judge(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
-    """Report what a request reveals about Open WebUI's settings."""
+    """Report what a request reveals about the settings of Open WebUI."""
     when = f"last asked {seconds / 60:.0f} min ago"
     if not saw.task or not saw.chat:
         missing = "the header templates (X-Owui-Task ...)" if not saw.task else "the chat's id"

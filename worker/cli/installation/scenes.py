@@ -92,7 +92,7 @@ class Result:
 
     @property
     def problems(self) -> list[str]:
-        """Return the differences from what the scene expects."""
+        """List the differences between the result and the scene's expectations."""
         turn, scene = self.turn, self.scene
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),
@@ -107,7 +107,7 @@ class Result:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as in the output of ``--json``."""
+        """Return the result as a dict for ``--json``."""
         return {
             "turn_id": self.turn.turn_id,
             "scene": self.scene.title,

@@ -99,7 +99,7 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def store_named(settings: Settings) -> Iterator[None]:
-    """Replace NotReady by the store's error if a worker in the block did not become ready because of the store.
+    """Raise the store's own error if a worker in the block did not become ready because of the store.
 
     Raises:
         SettingsError, StoreUnavailable: the store is the cause.
@@ -113,7 +113,7 @@ def store_named(settings: Settings) -> Iterator[None]:
 
 
 class _Gone(threading.Event):
-    """An event that forked children see as set once their parent has ended."""
+    """An event for forked children that counts as set once their parent has ended."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     look_at_the_store = copied(lambda stops: require_store_of(settings, stops))  # meanwhile the worker processes start
 
     def say_what_it_waits_for() -> None:
-        """Tell the user about the stop, in a process that loads the current files and keeps this one small."""
+        """Announce the stop from a child process, to keep this process small."""
         asks = "from worker.cli.installation.stopping import say; say()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
             subprocess.run(

@@ -51,7 +51,7 @@ class Thumb:
 
 @dataclass(slots=True)
 class JoinedFeedback:
-    """The thumbs by turn, and the thumbs without a turn by reason."""
+    """Thumbs assigned to turns, and the remaining thumbs by reason."""
 
     turns: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
@@ -136,7 +136,7 @@ def join(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, n
 
 
 def read_feedback(root: Path) -> dict[str, dict[str, Any]]:
-    """Return the imported thumbs by turn."""
+    """Read the imported thumbs from disk, by turn."""
     try:
         data = json.loads((root / STATE_DIR / _FILE).read_text())
     except FileNotFoundError:

@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """Add the argument ``turn_id``; the command gets the complete id."""
+    """Add the argument TURN_ID, which also accepts the beginning of an id or ``last``."""
     return click.argument("turn_id", required=required, callback=_whole, shell_complete=_newest)
 
 
@@ -86,7 +86,7 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
 
 
 def search_of(*, since: float | None, until: float | None, **filters: Any) -> Search:
-    """Build the search for the values of the filter options."""
+    """Build a search from the values of the filter options."""
     now = time.time()
     filters["owner"] = owner_named(filters["owner"])
     return Search(since=now - since if since else 0.0, until=now - until if until else 0.0, **filters)

@@ -183,7 +183,7 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _doing(body: kinds.Body) -> str | None:
-    """Return what happens after this event; None if the event changes nothing about it."""
+    """Return the activity that starts with this event, for the progress line; None if it does not change."""
     match body:
         case event_kinds.TurnQueued():
             return "waiting for a worker"

@@ -43,7 +43,7 @@ def lowest(failed: int, turns: int) -> float:
 
 
 def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
-    """Count a version's failed and finished turns, without cancelled ones."""
+    """Return the numbers of failed and of all finished turns of a version, without cancelled turns."""
     failed = turns = 0
     for field, value in counters.items():
         name, labels = parse(field)

@@ -156,7 +156,7 @@ class _Hashing:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header of limited size: tarfile keeps long names and maps of sparse files in memory."""
+    """A member's header with a size limit, because tarfile reads headers into memory."""
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
@@ -178,7 +178,7 @@ class _Header(tarfile.TarInfo):
 
 
 def checked(path: Path, store: str) -> Manifest:
-    """Read a whole archive, verify every file, and return its manifest. Writes nothing.
+    """Verify every file of an archive and return the archive's manifest.
 
     Args:
         store: name of the store's dump in the archive.
@@ -268,7 +268,7 @@ def odd(name: str) -> bool:
 
 
 def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
-    """Yield name, entry and content of each file and folder that counts. Read a content before taking the next.
+    """Yield name, entry and content stream of each file and folder in the archive.
 
     Raises:
         OSError, tarfile.TarError: the archive cannot be read.

@@ -58,7 +58,7 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
 
 
 def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
-    """Return why no server on this machine could restore such a dump into a store like this; empty if one could.
+    """Return why no server on this machine could restore such a dump; empty if a server could.
 
     Writes only a mark that expires after a minute.
     """

@@ -16,9 +16,9 @@ _IN_MEMORY = 16 * 2**20
 
 
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
-    """Add a folder and its content except what ``skip`` selects; return how many entries were unsuitable.
+    """Add a folder with its content, except what ``skip`` selects; return how many entries could not be saved.
 
-    Links, sockets and pipes are unsuitable and left out. A file that is replaced meanwhile is read again.
+    Links, sockets and pipes are left out. A file that is replaced meanwhile is read again.
     """
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)

@@ -61,7 +61,7 @@ def _elicitation(question: QuestionView) -> dict[str, Any]:
 
 
 def decision(response: dict[str, Any], turn: Turn) -> str:
-    """Return the user's decision from a response; declining counts as silence. Empty if there is no decision."""
+    """Return the user's decision from a response; empty if there is none. Declining counts as silence."""
     asked = Interruption.from_dict(turn.get("interruption") or {})
     if not asked or not response:
         return ""

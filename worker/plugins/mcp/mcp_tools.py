@@ -118,14 +118,14 @@ def task_of(turn: Mapping[str, Any]) -> TurnTask:
 
 
 class TurnTools:
-    """The tools. ``model`` is the default model, ``wait`` the default time that a call waits, in seconds."""
+    """The MCP tools: submit, follow, cancel and decide turns through the relay."""
 
     def __init__(self, relay: RelayAccess, model: str, wait: float) -> None:
         self._relay, self._model, self._wait = relay, model, wait
         self._process = secrets.token_hex(16)
 
     def name_of(self, request: Any) -> str:
-        """Return the idempotency key of a call, from the model's name of the call or its number in this process."""
+        """Return the idempotency key of a tool call."""
         meta = request.meta if isinstance(request.meta, Mapping) else {}
         named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
         return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
@@ -146,12 +146,12 @@ class TurnTools:
         return str(turn["turn_id"])
 
     async def turn(self, turn_id: str) -> dict[str, Any]:
-        """Return the turn's record."""
+        """Fetch the turn's record from the relay."""
         found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{_checked(turn_id)}")
         return found
 
     async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
-        """Wait until the turn ends or needs a person, or the time is up, and report progress meanwhile."""
+        """Wait until the turn ends, needs a person, or the time is up; report progress meanwhile."""
         ends, pause, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
             task = task_of(await self.turn(turn_id))

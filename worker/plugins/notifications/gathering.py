@@ -63,7 +63,7 @@ def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Itera
 
 
 def _of_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """Yield the notification of a suspended turn; a turn may be suspended more than once."""
+    """Yield a notification if the turn is suspended."""
     if record["state"] == "suspended":
         suspended = record["suspended_at"]
         data = _facts(settings, turn_id, record)

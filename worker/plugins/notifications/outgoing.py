@@ -29,7 +29,7 @@ class NotSent(Exception):
 
 
 def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
-    """Return the addresses of a host, all of which may be connected to.
+    """Resolve a host to its addresses, and refuse addresses of an inner network.
 
     Raises:
         NotSent: the host has no address, or an address of an inner network.
@@ -46,7 +46,7 @@ def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
-    """POST a body; any 2xx is success.
+    """POST a body to a URL; a 2xx status is success.
 
     Raises:
         NotSent: the address is refused, unreachable, or answers otherwise.
@@ -75,7 +75,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool
 
 
 class _Checked(http.client.HTTPConnection):
-    """A connection to a given address that uses the host's name in request and certificate."""
+    """An HTTP connection to a resolved address that still names the host in request and certificate."""
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
         super().__init__(host, port, timeout=_SECONDS)

@@ -61,7 +61,7 @@ def check(phase: Phase, directory: Path, **around: Unpack[Around]) -> GateReport
 
 
 def each_gate(phase: Phase, directory: Path, **around: Unpack[Around]) -> Iterator[GateResult]:
-    """Run the gates of a phase one by one and yield each result.
+    """Run the gates of a phase one after the other and yield each result.
 
     Raises:
         CheckStopped: ``stop`` was set or ``deadline`` passed; no process of a gate is left.

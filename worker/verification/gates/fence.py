@@ -24,15 +24,7 @@ RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """The sandbox of gates' programs.
-
-    Attributes:
-        mode: ``HELIX_BOX``.
-        root: HELIX_ROOT, whose readable entries are visible to programs.
-        operator: True if an operator submitted the phase.
-        obstacle: why this worker cannot create a sandbox, or empty.
-        shared: why a sandbox here shares the machine's network, or empty.
-    """
+    """The sandbox in which gates run programs of a phase."""
 
     mode: str = "auto"
     root: Path | None = None
@@ -75,7 +67,7 @@ class Fence:
         return self.mode != "off" and not self.obstacle
 
     def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
-        """Return the command that runs ``argv`` in the sandbox.
+        """Return the command line that runs ``argv`` inside the sandbox.
 
         Args:
             own: the folder of the program; the only writable folder, if writable.

@@ -12,7 +12,7 @@ from worker.verification.gates.gate_codes import issue
 
 
 def files_exist(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Report missing or empty expected files, links, and entries that are not plain files."""
+    """Report expected files that are missing or empty, links, and entries that are not plain files."""
     tree, locale = site.tree, site.locale
     for path in tree.leaving:
         yield issue("LINK_LEAVES", locale, file=path, path=path)

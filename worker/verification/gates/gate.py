@@ -18,7 +18,7 @@ from worker.verification.gates.stop import StopRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The input of a gate.
+    """The context of a gate's run: the phase, its output, and limits.
 
     Attributes:
         stop: stops running programs when its reason is set.

@@ -29,7 +29,7 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """Limits of a program.
+    """Limits on time, silence and memory of a program.
 
     Attributes:
         silence: longest time without output, in seconds.
@@ -62,7 +62,7 @@ class Ran:
 
     @property
     def problem(self) -> str:
-        """Describe briefly why the program was stopped; empty if it exited by itself."""
+        """Describe briefly why the program was stopped; empty if the program exited by itself."""
         reasons = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
         return reasons.get(self.cause, self.detail) if self.cause else ""
 

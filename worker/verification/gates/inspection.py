@@ -41,7 +41,7 @@ def python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Findi
 
 
 def json_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """Yield the errors of a file as strict JSON: no comments, NaN or byte order mark."""
+    """Check that a file is strict JSON (no comments, NaN or byte order mark), and yield its errors."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
@@ -158,7 +158,7 @@ CHECKS: dict[str, Callable[[bytes, str, InspectionOrder], Iterator[Finding]]] = 
 
 
 class InspectionOrder:
-    """The folder to inspect, all its files, and the files to parse."""
+    """A request to parse some files of an output folder."""
 
     def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
         self.directory = directory
