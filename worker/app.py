@@ -20,8 +20,8 @@ from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store.connection import OneConnection
 from api_client.store.half_restored import refuse_half_restored
-from worker.celery.application import TurnsApp, own_queue_of, worker_settings
-from worker.celery.registration import register
+from worker.celery.application import TurnsApp, build_own_queue, worker_settings
+from worker.celery.registration import register_tasks
 from worker.logs import configure_logging
 from worker.observers import ObserverFeed
 from worker.processes.isolation import IsolatedLinks
@@ -50,7 +50,7 @@ def create_app(settings: Settings) -> TurnsApp:
     """The Celery application of a worker with these settings."""
     celery = TurnsApp("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings) | worker_settings())
-    register(celery)
+    register_tasks(celery)
     return celery
 
 
@@ -96,7 +96,7 @@ def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
     queues = app.amqp.queues
     if RUN_QUEUE in queues.consume_from and keeps_agents(settings_of_process()):
-        queues.select_add(own_queue_of(sender.hostname))
+        queues.select_add(build_own_queue(sender.hostname))
     app.engine = engine()
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "slots": app.engine.slots}
     app.engine.start()

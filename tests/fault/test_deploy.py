@@ -20,7 +20,7 @@ from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_for, wait_until
-from worker.celery.receiver import Receiver
+from worker.celery.consumer_bridge import ConsumerBridge
 from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 
@@ -105,8 +105,8 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
     listening, woken, handed_over = threading.Event(), itertools.count(), threading.Event()
     listening.set()
     monkeypatch.setattr(engine.leases, "stop_all", lambda _reason: handed_over.set())
-    monkeypatch.setattr(Receiver, "listens", property(lambda _: listening.is_set()))
-    monkeypatch.setattr(engine.receiver, "wake", lambda: next(woken))
+    monkeypatch.setattr(ConsumerBridge, "listens", property(lambda _: listening.is_set()))
+    monkeypatch.setattr(engine.bridge, "wake", lambda: next(woken))
     engine.start()
     engine.shut_down()
     wait_for(lambda: next(woken) > 10)  # its loop sleeps: it is woken until it has seen that it shall end

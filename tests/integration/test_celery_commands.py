@@ -70,7 +70,7 @@ async def test_inspect_shows_what_runs_what_ran_and_what_can_run(
     stats = await wait_until(lambda: (found := operator.inspect("stats"))["total"].get("turn.validate") and found)
     assert stats["total"] == {"turn.run": 2, "turn.validate": 1}
     assert stats["pool"]["implementation"] == "worker.celery.pool:TurnPool"
-    assert (stats["pool"]["max-concurrency"], stats["pool"]["agents"], stats["pool"]["busy"]) == (2, 2, 1)
+    assert (stats["pool"]["max-concurrency"], stats["pool"]["agent-slots"], stats["pool"]["busy-slots"]) == (2, 2, 1)
     await installation.client.canceller.cancel(hanging)
     await installation.result(hanging)
     await wait_until(lambda: not operator.active())
@@ -116,7 +116,7 @@ async def test_the_pool_grows_and_shrinks_and_turns_that_run_go_on(
     await wait_until(lambda: len(operator.active()) == 3)
     assert operator.inspect("stats")["pool"]["max-concurrency"] == 4
     assert operator.control("pool_shrink", n=3) == {"ok": "pool will shrink"}
-    assert (operator.inspect("stats")["pool"]["agents"], len(operator.active())) == (1, 3)
+    assert (operator.inspect("stats")["pool"]["agent-slots"], len(operator.active())) == (1, 3)
     assert "at least one slot" in operator.control("pool_shrink", n=1)["error"]
     for turn_id in turns:
         await installation.client.canceller.cancel(turn_id)
@@ -141,9 +141,9 @@ async def test_a_queue_is_left_and_taken_up_again_and_its_worker_is_not_taken_fo
     assert "worker.stalled" not in worker.log_file.read_text()
 
 
-async def test_time_limits_are_refused_with_what_to_use_instead(operator: Operator) -> None:
-    said = operator.control("time_limit", task_name=RUN, soft=1, hard=2)
-    assert "deadline_seconds" in said["error"]
+async def test_limits_by_celery_are_refused_with_what_to_use_instead(operator: Operator) -> None:
+    assert "deadline_seconds" in operator.control("time_limit", task_name=RUN, soft=1, hard=2)["error"]
+    assert "owners" in operator.control("rate_limit", task_name=RUN, rate_limit="1/h")["error"]
 
 
 async def test_a_shutdown_by_celery_hands_the_turn_over_and_loses_none(
@@ -173,9 +173,12 @@ async def test_a_message_of_a_wrong_shape_is_dropped_and_the_worker_goes_on(
     assert worker.children() == before
 
 
-async def test_autoscale_follows_the_turns(installation: Installation) -> None:
+async def test_autoscale_follows_the_turns_and_what_has_no_slot_stays_in_the_broker_whatever_the_prefetch(
+    installation: Installation,
+) -> None:
     used = installation.play(SCRIPT)
-    command = [sys.executable, "-m", "celery", "-A", "worker.app", "worker", "--autoscale", "3,1", "-E", "-n", "x@%h"]
+    command = [sys.executable, "-m", "celery", "-A", "worker.app", "worker", "-E", "-n", "x@%h"]
+    command += ["--autoscale", "3,1", "--prefetch-multiplier", "16"]
     log = (used.root / "celery.log").open("wb")
     process = subprocess.Popen(command, env=environ_of(used, AUTOSCALE_KEEPALIVE="1"), stdout=log, stderr=log)
     try:
@@ -183,6 +186,8 @@ async def test_autoscale_follows_the_turns(installation: Installation) -> None:
         assert operator.inspect("stats")["autoscaler"]["max"] == 3
         turns = [await installation.ask("hang", f"s-{number}") for number in range(4)]
         await wait_until(lambda: len(operator.active()) == 3)
+        left = installation.store.llen(f"{installation.settings.namespace}:celery:{RUN_QUEUE}")
+        assert (left, operator.inspect("reserved")) == (1, [])
         for turn_id in turns:
             await installation.client.canceller.cancel(turn_id)
             await installation.result(turn_id)

@@ -30,12 +30,12 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.celery.application import TurnsApp, expire_queue, own_queue_of, worker_settings
+from worker.celery.application import TurnsApp, build_own_queue, expire_queue, worker_settings
+from worker.celery.consumer_bridge import ConsumerBridge
 from worker.celery.pool import TurnAutoscaler, TurnPool
-from worker.celery.receiver import Receiver
-from worker.celery.registration import register
-from worker.celery.request import LinkRequest
-from worker.celery.task_story import Task, TaskEvent
+from worker.celery.registration import register_tasks
+from worker.celery.request import TaskRequest
+from worker.celery.task_events import Task, TaskEvent
 from worker.celery.transport import POP_SECONDS, TurnsChannel, TurnsSentinelTransport, TurnsTransport
 
 TURN = "turn-" + "a" * 32
@@ -66,7 +66,7 @@ def app(settings: Settings, slots: Slots) -> Iterator[TurnsApp]:
     made = TurnsApp("internals", set_as_current=False)
     made.conf.update(celery_settings(settings) | worker_settings())
     made.conf.broker_transport_options = {**made.conf.broker_transport_options, "slots": slots}
-    register(made)
+    register_tasks(made)
     yield made
     state.reset_state()
 
@@ -132,7 +132,7 @@ def test_nothing_else_of_kombus_is_used_without_a_document() -> None:
     ("ours", "theirs", "names"),
     [
         (TurnPool, BasePool, "on_start on_apply on_close on_stop terminate_job register_with_event_loop info"),
-        (LinkRequest, Request, "acknowledge send_event cancel on_accepted revoked"),
+        (TaskRequest, Request, "acknowledge send_event cancel on_accepted revoked"),
         (TurnAutoscaler, Autoscaler, "qty"),
         (
             TurnsChannel,
@@ -177,11 +177,11 @@ def test_messages_come_in_the_engines_order_and_leave_nothing_to_acknowledge(
     with Consuming(app) as worker:
         worker.drain(3)
         assert (worker.ids, slots.taken) == (["first", *ids], [PREFERRED_QUEUE, RUN_QUEUE, RUN_QUEUE])
-        assert (worker.channel.brpop_timeout, worker.channel.order.asked) == (POP_SECONDS, set())
+        assert (worker.channel.brpop_timeout, worker.channel.order.popping) == (POP_SECONDS, set())
         announce(app)
         slots.wanted = []
         worker.connection.transport.cycle.on_poll_start()
-        assert worker.channel.order.asked == set(), "no slot is free: nothing is asked for"
+        assert worker.channel.order.popping == set(), "no slot is free: nothing is asked for"
     assert store.keys(f"{settings.namespace}:celery:unacked*") == []
 
 
@@ -245,15 +245,15 @@ def test_a_pop_is_ended_when_another_queue_has_a_slot_and_when_none_has_one(
     monkeypatch.setattr(TurnsTransport, "brpop_timeout", 600)
     with Consuming(app) as worker:
         hub, turn = in_loop(worker)
-        wait_for(lambda: turn() or worker.channel.order.asked)
+        wait_for(lambda: turn() or worker.channel.order.popping)
         announce(app)
         for _ in range(10):
             turn()
-        assert (worker.got, worker.channel.order.asked) == ([], {CHECK_QUEUE})
+        assert (worker.got, worker.channel.order.popping) == ([], {CHECK_QUEUE})
         slots.wanted.append(RUN_QUEUE)
         wait_for(lambda: turn() or worker.got)
         slots.wanted.clear()
-        wait_for(lambda: turn() or not worker.channel.order.asked)
+        wait_for(lambda: turn() or not worker.channel.order.popping)
         hub.close()
 
 
@@ -263,9 +263,9 @@ def test_a_queue_that_is_left_gives_no_message_more(
     monkeypatch.setattr(TurnsTransport, "brpop_timeout", 600)
     with Consuming(app) as worker:
         hub, turn = in_loop(worker)
-        wait_for(lambda: turn() or worker.channel.order.asked)
+        wait_for(lambda: turn() or worker.channel.order.popping)
         worker.consumer.cancel_by_queue(RUN_QUEUE)
-        wait_for(lambda: turn() or worker.channel.order.asked == {CHECK_QUEUE, PREFERRED_QUEUE})
+        wait_for(lambda: turn() or worker.channel.order.popping == {CHECK_QUEUE, PREFERRED_QUEUE})
         announce(app)
         for _ in range(10):
             turn()
@@ -276,7 +276,7 @@ def test_a_queue_that_is_left_gives_no_message_more(
 def test_the_queue_of_one_process_leaves_nothing_in_the_broker(
     app: TurnsApp, settings: Settings, store: redis.Redis
 ) -> None:
-    queue, prefix = own_queue_of("worker-1-1@host"), f"{settings.namespace}:celery:"
+    queue, prefix = build_own_queue("worker-1-1@host"), f"{settings.namespace}:celery:"
     app.amqp.queues.add(queue)
     [item, _] = chain_of(Link(RUN, 1), TURN, "s", worker="worker-1-1@host")
     app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
@@ -359,14 +359,14 @@ def test_a_message_that_is_no_links_is_refused_and_forgotten(app: TurnsApp, take
 
 
 def test_a_link_in_place_is_a_task_in_the_books_until_it_ends(app: TurnsApp) -> None:
-    receiver = Receiver(lambda: None)
-    receiver.consumer = consumer_of(app)
+    bridge = ConsumerBridge(lambda: None)
+    bridge.consumer = consumer_of(app)
     task = Task(name=VALIDATE, task_id="v", kwargs={"turn_id": TURN}, kwargs_text="{}", parent_id="r", root_id="r")
-    receiver.send([TaskEvent("task-received", {"uuid": "v"}, task)])
+    bridge.send_events([TaskEvent("task-received", {"uuid": "v"}, task)])
     [request] = state.active_requests
     assert attrgetter("id", "name", "root_id", "parent_id", "kwargs")(request) == ("v", VALIDATE, "r", "r", task.kwargs)
     assert request.info()["name"] == VALIDATE
-    receiver.send([TaskEvent("task-succeeded", {"uuid": "v"})])
+    bridge.send_events([TaskEvent("task-succeeded", {"uuid": "v"})])
     assert (state.requests, state.total_count[VALIDATE]) == ({}, 1)
 
 
@@ -406,10 +406,10 @@ def test_events_are_sent_in_one_message_with_their_own_times_as_celery_makes_the
     settings: Settings, app: TurnsApp, store: redis.Redis
 ) -> None:
     with app.connection_for_write() as connection:
-        receiver = Receiver(lambda: None)
-        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        bridge = ConsumerBridge(lambda: None)
+        bridge.consumer = consumer_of(app, dispatcher := gathering(app, connection))
         listening = listening_to(settings, store)
-        receiver.send([started(f"u{n}", 100.0 + n) for n in range(20)])
+        bridge.send_events([started(f"u{n}", 100.0 + n) for n in range(20)])
         message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
         assert message["channel"].endswith(b"task.multi")
         events = events_of(message)
@@ -425,14 +425,14 @@ def test_events_are_not_even_made_while_nobody_listens_and_not_sent_of_what_was_
     settings: Settings, app: TurnsApp, store: redis.Redis
 ) -> None:
     with app.connection_for_write() as connection:
-        receiver = Receiver(lambda: None)
-        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        bridge = ConsumerBridge(lambda: None)
+        bridge.consumer = consumer_of(app, dispatcher := gathering(app, connection))
         clock = dispatcher.clock.value
-        receiver.send([started("unheard")])
+        bridge.send_events([started("unheard")])
         assert dispatcher.clock.value == clock
         listening = listening_to(settings, store)
         state.revoked.add("revoked")
-        receiver.send([started("revoked"), started("heard")])
+        bridge.send_events([started("revoked"), started("heard")])
         message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
         assert [event["uuid"] for event in events_of(message)] == ["heard"]
 
@@ -442,17 +442,17 @@ def test_events_are_kept_while_the_broker_is_away(
 ) -> None:
     monkeypatch.setattr("redis.retry.sleep", lambda _seconds: None)
     monkeypatch.setattr("kombu.utils.functional.sleep", lambda _seconds: None)
-    receiver = Receiver(lambda: None)
+    bridge = ConsumerBridge(lambda: None)
     with app.connection_for_write() as connection:
-        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        bridge.consumer = consumer_of(app, dispatcher := gathering(app, connection))
         there = dispatcher.producer
         dispatcher.producer = Producer(
             app.connection_for_write(f"redis://127.0.0.1:{free_port()}/0"), auto_declare=False
         )
         listening = listening_to(settings, store)
-        receiver.send([started("kept")])
+        bridge.send_events([started("kept")])
         dispatcher.producer = there
-        receiver.send([started("next")])
+        bridge.send_events([started("next")])
         for uuid in ("kept", "next"):
             message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
             assert [event["uuid"] for event in events_of(message)] == [uuid]
@@ -463,14 +463,14 @@ def test_a_listener_of_celerys_leaves_out_the_question_whether_anybody_listens(
 ) -> None:
     got: list[Any] = []
     with app.connection_for_write() as connection, app.connection_for_read() as listening:
-        receiver = Receiver(lambda: None)
-        receiver.consumer = consumer_of(app, dispatcher := gathering(app, connection))
+        bridge = ConsumerBridge(lambda: None)
+        bridge.consumer = consumer_of(app, dispatcher := gathering(app, connection))
         queue = Queue("flowers", dispatcher.exchange, routing_key="#", auto_delete=True, durable=False)
         before = {client["id"] for client in store.client_list(_type="pubsub")}
         with Consumer(listening.channel(), [queue], on_message=got.append, no_ack=True):
             vars(listening.transport)["cycle"].on_poll_start()
             wait_for(lambda: {client["id"] for client in store.client_list(_type="pubsub")} - before)
-            receiver.send([started("u")])
+            bridge.send_events([started("u")])
             wait_for(lambda: listening.drain_events(timeout=60) or got)
     [message] = got
     assert [event["uuid"] for event in message.payload] == ["u"]
@@ -478,25 +478,25 @@ def test_a_listener_of_celerys_leaves_out_the_question_whether_anybody_listens(
 
 def test_the_workers_loop_is_woken_from_any_thread_and_before_there_is_one(app: TurnsApp) -> None:
     woken: list[str] = []
-    receiver = Receiver(lambda: woken.append("woken"))
-    receiver.wake()
+    bridge = ConsumerBridge(lambda: woken.append("woken"))
+    bridge.wake()
     hub = Hub()
     loop = hub.create_loop()
-    receiver.hub = hub
-    receiver.wake()
+    bridge.hub = hub
+    bridge.wake()
     wait_for(lambda: next(loop) or woken)
-    thread = threading.Thread(target=lambda: [receiver.wake() for _ in range(1000)])
+    thread = threading.Thread(target=lambda: [bridge.wake() for _ in range(1000)])
     thread.start()
     thread.join()
     wait_for(lambda: next(loop) or len(woken) > 1)
     hub.close()
-    receiver.wake()
+    bridge.wake()
 
 
 def test_the_consumers_blueprint_says_whether_messages_are_taken(app: TurnsApp) -> None:
-    receiver = Receiver(lambda: None)
-    assert (receiver.listens, receiver.queues) == (False, ())
-    receiver.consumer = consumer_of(app)
-    assert (receiver.listens, set(receiver.queues)) == (True, {RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE})
-    receiver.consumer.controller.blueprint.state += 1
-    assert not receiver.listens
+    bridge = ConsumerBridge(lambda: None)
+    assert (bridge.listens, bridge.queues) == (False, ())
+    bridge.consumer = consumer_of(app)
+    assert (bridge.listens, set(bridge.queues)) == (True, {RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE})
+    bridge.consumer.controller.blueprint.state += 1
+    assert not bridge.listens

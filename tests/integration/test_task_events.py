@@ -235,7 +235,7 @@ async def test_flower_revokes_a_turns_task_and_its_pool_tab_grows_the_pool(insta
             page = (await wait_until(lambda: (got := operator.get(f"/worker/{name}")).is_success and got)).text
             pool = page.partition('id="tab-pool"')[2].partition("<!-- end pool tab -->")[0]
             assert re.search(
-                r"worker.celery.pool:TurnPool.*Agents\s*</td>\s*<td>\s*2", pool, re.DOTALL | re.IGNORECASE
+                r"worker.celery.pool:TurnPool.*Agent.slots\s*</td>\s*<td>\s*2", pool, re.DOTALL | re.IGNORECASE
             ), pool
             assert "task-terminate" in operator.get(f"/task/{task['uuid']}").text
             grown = operator.post(f"/api/worker/pool/grow/{name}", params={"n": 1})

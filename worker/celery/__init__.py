@@ -1,1 +1,1 @@
-"""The Celery binding: transport, pool, requests and tasks, as subclasses of Celery's and kombu's classes."""
+"""The Celery binding: subclasses of the classes that Celery and kombu let applications replace."""

@@ -1,4 +1,4 @@
-"""The Celery application of a worker, with our transport and pool, and its settings."""
+"""The Celery application of a worker process, and the settings that only workers need."""
 
 from __future__ import annotations
 
@@ -11,28 +11,34 @@ from api_client.contract.tasks import ALL_QUEUES, own_queue
 
 
 class TurnsApp(Celery):
-    """An application with our transport, whose tasks ``engine`` carries out once a worker starts."""
+    """A Celery application that connects by ``TurnsConnection``. ``engine`` is set when a worker starts."""
 
     amqp_cls = "worker.celery.transport:TurnsAMQP"
     engine: Any
 
 
 def worker_settings() -> dict[str, Any]:
-    """Return a worker's own settings. Messages are taken without acknowledgement: reapers announce lost turns again."""
+    """Return the Celery settings of workers.
+
+    Queues have ``no_ack``, because reapers announce the turns of lost messages again. So Celery counts no prefetched
+    messages, and ``worker_prefetch_multiplier`` changes nothing: a worker pops a queue only while it has a free slot.
+    """
     return {
         "task_queues": [Queue(name, routing_key=name, no_ack=True) for name in ALL_QUEUES],
         "worker_pool": "worker.celery.pool:TurnPool",
         "worker_autoscaler": "worker.celery.pool:TurnAutoscaler",
+        # A task that waits for its rate would wait in one worker, without a slot, where no other can take it.
+        "worker_disable_rate_limits": True,
     }
 
 
-def own_queue_of(worker: str) -> Queue:
-    """Return the queue of one worker process, declared nowhere: a declaration would stay in the broker for ever."""
+def build_own_queue(worker: str) -> Queue:
+    """Return the queue of one worker process. It is never declared: the broker would keep the declaration for ever."""
     name = own_queue(worker)
     return Queue(name, routing_key=name, no_ack=True, no_declare=True)
 
 
 def expire_queue(app: Any, queue: str) -> None:
-    """Have the broker drop a queue after a minute, should nobody take messages from it."""
+    """Set a TTL of one minute on a queue whose worker may have died."""
     with app.pool.acquire(block=True) as connection, connection.default_channel.conn_or_acquire() as client:
-        client.pexpire(queue, 60_000)  # the client puts the prefix before it
+        client.pexpire(queue, 60_000)  # the client adds the key prefix

@@ -1,4 +1,4 @@
-"""The Celery tasks, as operators know them. Arguments are ids, never prompts: Flower shows them."""
+"""Registers the Celery tasks and control commands. Arguments of tasks are ids, never prompts: Flower shows them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from celery import Celery, Task
 from celery.worker import control
 
 from api_client.contract import tasks
-from worker.celery.request import LinkRequest
+from worker.celery.request import TaskRequest
 
 
-class LinkTask(Task):  # type: ignore[type-arg]
-    """A link of a turn."""
+class EngineTask(Task):  # type: ignore[type-arg]
+    """A task of a turn. Its body never runs: ``TurnPool`` starts it in the engine."""
 
-    Request = f"{LinkRequest.__module__}:{LinkRequest.__name__}"
+    Request = f"{TaskRequest.__module__}:{TaskRequest.__name__}"
     send_events = False  # the engine sends them
     ignore_result = True
 
 
-def register(app: Celery) -> None:
-    """Register the tasks, and the control commands that have another meaning here."""
+def register_tasks(app: Celery) -> None:
+    """Register all tasks, and replace the control commands that work differently for turns."""
     for name, task in tasks.all_tasks().items():
-        app.task(name=name, base=LinkTask, shared=False)(_body(name, task.purpose))
+        app.task(name=name, base=EngineTask, shared=False)(_body(name, task.purpose))
 
     def probe(*, queue: str, nonce: str) -> None:
         """Prove that this worker takes messages."""
@@ -34,13 +34,18 @@ def register(app: Celery) -> None:
 
     @control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
     def revoke(state: Any, task_id: Any, terminate: bool = False, **options: Any) -> Any:
-        """Cancel the turns of these tasks, running or not: ``terminate`` makes no difference."""
+        """Cancel the turns of these tasks, running or waiting, with or without ``terminate``."""
         return cancel(state, task_id, terminate=True, **options)
 
     @control.control_command(name="time_limit")
     def time_limit(_state: Any, **_: Any) -> Any:
         """Refuse: Celery's time limits end no turn."""
         return {"error": "a turn ends by its own `deadline_seconds` and its model's limits (docs/settings.md)"}
+
+    @control.control_command(name="rate_limit")
+    def rate_limit(_state: Any, **_: Any) -> Any:
+        """Refuse: a worker would hoard the messages that wait for their rate."""
+        return {"error": "turns are limited by slots and by the limits of owners (docs/settings.md)"}
 
 
 def _body(name: str, purpose: str) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""A link of a turn as a request in the books of Celery's worker: what ``celery inspect`` and ``control`` see."""
+"""Tasks in Celery's worker state, which ``celery inspect`` shows and ``celery control`` changes."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from celery.worker import state
 from celery.worker.request import Request
 from kombu.message import Message
 
-from worker.celery.task_story import Task, TaskEvent
+from worker.celery.task_events import Task, TaskEvent
 
 
-class LinkRequest(Request):
-    """A task that the engine carries out, and whose events the engine sends."""
+class TaskRequest(Request):
+    """A task that runs in the engine, which also sends its events."""
 
     def acknowledge(self) -> None:
-        """Do nothing: messages are taken without acknowledgement."""
+        """Do nothing: the queues have ``no_ack``."""
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's name
-        """Send the one event that the engine does not know of."""
+        """Send ``task-revoked``. The engine sends all other events."""
         if type == "task-revoked" and self.eventer and self.eventer.enabled:
             self.eventer.send(type, uuid=self.id, **fields)
 
     def cancel(self, *_: Any, **__: Any) -> None:
-        """Do nothing in a cold shutdown: the engine hands the turn over, and nobody called it off."""
+        """Do nothing in a cold shutdown: the engine hands the turn over to another worker."""
 
 
-def note(event: TaskEvent, app: Any, consumer: Any) -> None:
-    """Enter into the books what the engine did with a task; a link in place is entered as a task without a message."""
+def record_event(event: TaskEvent, app: Any, consumer: Any) -> None:
+    """Update Celery's worker state after an event. A task that the engine continued without a message is added."""
     request = state.requests.get(event.fields["uuid"])
     if event.task and not request:
-        _begin(event.task, app, consumer)
+        _record_start(event.task, app, consumer)
     elif request and event.kind in {"task-succeeded", "task-failed"}:
         state.task_ready(request, successful=event.kind == "task-succeeded")
 
 
-def _begin(task: Task, app: Any, consumer: Any) -> None:
+def _record_start(task: Task, app: Any, consumer: Any) -> None:
     ids = {"id": task.task_id, "root_id": task.root_id, "parent_id": task.parent_id}
-    request = LinkRequest(
+    request = TaskRequest(
         Message(headers={"task": task.name, "kwargsrepr": task.kwargs_text, **ids}),
         app=app,
         hostname=consumer.hostname,

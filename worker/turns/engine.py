@@ -27,9 +27,9 @@ from api_client.store.connection import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
 from worker.agents.ability import Ability
-from worker.celery.application import TurnsApp, expire_queue, own_queue_of
-from worker.celery.receiver import Receiver
-from worker.celery.task_story import GATHER_SECONDS, Task, TaskEvents, TaskStory
+from worker.celery.application import TurnsApp, build_own_queue, expire_queue
+from worker.celery.consumer_bridge import ConsumerBridge
+from worker.celery.task_events import GATHER_SECONDS, Task, TaskEventBuffer, TaskEventReport
 from worker.runners.guard import processes
 from worker.turns import folders
 from worker.turns.flower_text import worker_lost
@@ -55,7 +55,7 @@ _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 
 
 #: The task being carried out, which becomes the parent of its announcements.
-_TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
+_TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 
 
 class IsolatedRunner(Protocol):
@@ -103,12 +103,12 @@ class Engine:
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self._ability = Ability(settings)
-        self.receiver = Receiver(self._look_around)
-        self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.receiver.wake)
+        self.bridge = ConsumerBridge(self._look_around)
+        self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.bridge.wake)
         self.slots.is_open = self.takes_messages
         self.loop = Loop(self._turned)
         self._was_sick = self._quiet_ordered = self._ends = False
-        self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
+        self._events = TaskEventBuffer(lambda: self.loop.later(GATHER_SECONDS, self.bridge.wake))
         self._ledger = Ledger(settings, self.name)
         self._threads = Threads(judges)
         self._admissions = RunAdmissions(settings)
@@ -175,11 +175,11 @@ class Engine:
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
         self._taken, self._took_at = self._taken + 1, time.time()
         seat = self.slots.enter(find_queue(link.task))
-        self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
+        self.loop.begin(lambda: self._carry_out(TaskEventReport(self._events, task), seat, link, turn_id, session_id))
         return True
 
     async def cancel(self, turn_id: str) -> None:
-        """Cancel a turn whose task was revoked, as soon as the store answers."""
+        """Cancel the turn of a revoked task. Retry until the store answers."""
         from api_client.client import TurnsClient  # not in the memory of workers that never cancel
 
         async with TurnsClient(self.settings) as client:
@@ -193,7 +193,7 @@ class Engine:
                     log.warning("turn.refused", turn_id=turn_id, why="missing")
                 return
 
-    async def _carry_out(self, report: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
+    async def _carry_out(self, report: TaskEventReport, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
         _TASK.set(report)
         report.begin()
         # Each task has its own context, which ends with the task.
@@ -224,7 +224,7 @@ class Engine:
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
-            self.receiver.wake()
+            self.bridge.wake()
             if self._quiet_ordered:  # idle agents would receive no message
                 self._agents.end_all()
         idle = order == WorkerOrder.DRAIN and was and not self.slots.busy
@@ -238,21 +238,21 @@ class Engine:
         self.leases.turned()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
-            self.receiver.wake()
+            self.bridge.wake()
         if sick and not self._was_sick:
             self._agents.end_all()
         self._was_sick = sick
 
     def _look_around(self) -> None:
         """Send pending events, in the Celery worker's loop."""
-        self.receiver.send(self._events.drain())
+        self.bridge.send_events(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
         """Start reporting to supervisor and operators that this worker takes messages."""
-        self.receiver.consumer = consumer
+        self.bridge.consumer = consumer
         work = Work(
             name=self.name,
-            queues=lambda: tuple(filter(ALL_QUEUES.__contains__, self.receiver.queues)),
+            queues=lambda: tuple(filter(ALL_QUEUES.__contains__, self.bridge.queues)),
             taken=lambda: self._taken,
             slots=self.slots.total,
             free=self.slots.free,
@@ -294,7 +294,7 @@ class Engine:
         task = report.task if report else None
         items = chain_of(link, turn_id, session_id, preferred=preferred, worker=worker)
         if worker:
-            self._celery.amqp.queues.add(own_queue_of(worker))
+            self._celery.amqp.queues.add(build_own_queue(worker))
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:
             publish_chain(self._celery, items, **family)
@@ -307,7 +307,7 @@ class Engine:
 
     def _lost(self, task_id: str, worker: str) -> None:
         """Report the failure of a dead worker's task."""
-        self._events.failed(task_id, worker_lost(worker))
+        self._events.add_failure(task_id, worker_lost(worker))
 
     def _given_up(self, turn: Turn) -> None:
         """Remove the recordings of a turn that a reaper ended."""
@@ -327,8 +327,8 @@ class Engine:
             asked_at = time.monotonic()
             # Turns handed over while Celery still takes messages could come back.
             give_up = time.monotonic() + _CANCEL_SECONDS
-            while self.receiver.listens and time.monotonic() < give_up:
-                self.receiver.wake()
+            while self.bridge.listens and time.monotonic() < give_up:
+                self.bridge.wake()
                 threading.Event().wait(_LOOK_SECONDS)
             self._agents.end_all()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
@@ -339,7 +339,7 @@ class Engine:
     def close(self) -> None:
         """Wait for the stopped turns of this process, then stop threads and agents."""
         self.loop.wait_idle()
-        self.receiver.send(self._events.drain(all_of_them=True))
+        self.bridge.send_events(self._events.drain(all_of_them=True))
         self._watch.close()
         self.leases.close()
         self.loop.result_of(self._ledger.close())

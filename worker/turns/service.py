@@ -49,7 +49,7 @@ _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
 class TaskReport(Protocol):
-    """Shows the current task to operators (``TaskStory``). This base class shows nothing."""
+    """Shows the current task to operators (``TaskEventReport``). This base class shows nothing."""
 
     @property
     def task_id(self) -> str:

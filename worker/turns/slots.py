@@ -21,7 +21,7 @@ class Slots:
         self._busy = dict.fromkeys(limits, 0)
         self._full_since = 0.0
         self._on_free = on_free
-        #: Whether messages are taken at all.
+        #: Returns whether the worker takes messages at all.
         self.is_open: Callable[[], bool] = lambda: True
         self._next = NextQueue()
         #: Called with the queue from which a message was taken.

@@ -27,7 +27,7 @@ from api_client.turns.record.changes import Changes
 from api_client.turns.record.claim import Behind, Claim
 from api_client.turns.record.moves import Move
 from api_client.turns.record.store_command import Command
-from worker.celery.task_story import Task, TaskEvents, TaskStory
+from worker.celery.task_events import Task, TaskEventBuffer, TaskEventReport
 from worker.runners.base import RunResult
 from worker.turns.next_queue import PREFERRED_IN_A_ROW, NextQueue
 from worker.turns.slots import Slots
@@ -391,9 +391,9 @@ def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
 _NAMED = {"task": VALIDATE, "options": {"task_id": "named-by-the-chain"}}
 
 
-def story() -> TaskStory:
+def story() -> TaskEventReport:
     task = Task(name=RUN, task_id="first", kwargs={"turn_id": "turn-1", "attempt": 1}, chain=[_NAMED])
-    return TaskStory(TaskEvents(lambda: None), task)
+    return TaskEventReport(TaskEventBuffer(lambda: None), task)
 
 
 def test_the_id_of_the_next_task_is_the_chains_own_where_that_names_one() -> None:

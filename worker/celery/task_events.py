@@ -1,8 +1,8 @@
-"""Task events: the reports that Flower expects of Celery's workers, made by the engine that carries the links out.
+"""Task events as Flower expects them, made by the engine instead of Celery's request.
 
-A link that was announced is the task of its message. A link that is carried on in place has no message, and is a
-task all the same: with an id, with the task before it as its parent, and with the events of any other. Each event
-carries the time at which it happened; they are sent together, every ``GATHER_SECONDS``.
+A task that the engine continues in place has no message. It still gets an id, the task before it as its parent, and
+the same events as any other task. Each event carries the time at which it happened; the engine sends them together,
+every ``GATHER_SECONDS``.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from kombu.utils.uuid import uuid
 from api_client.contract.frozen import frozen
 from api_client.contract.tasks import Link
 
-#: Events that happen within this many seconds are sent in one message.
+#: Events of this many seconds are sent in one message.
 GATHER_SECONDS = 0.25
-#: This many are kept while the broker is away; the oldest go first.
-_MOST = 20_000
+#: The most events to keep while the broker is away; the oldest are dropped first.
+_MAX_EVENTS = 20_000
 
 
 @frozen(slots=True, kw_only=True)
 class Task:
-    """A Celery task as its message names it.
+    """A Celery task, as its message describes it.
 
     Attributes:
-        name, task_id, kwargs: the work to do. args_text, kwargs_text: the arguments as operators read them.
-        root_id, parent_id: the first task of its chain, and the one before it; empty where there are none.
-        chain: the signatures that follow in its message's chain, the next one last.
+        args_text, kwargs_text: the arguments as Flower shows them.
+        root_id, parent_id: ids of the chain's first task and of the task before this one; empty without a chain.
+        chain: the remaining signatures of the chain; the next one is last.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Task:
     chain: Sequence[Mapping[str, Any]] = field(default=())
 
 
-def task_of(headers: Mapping[str, Any], payload: Any) -> Task:
-    """Return the task that a message names.
+def parse_task(headers: Mapping[str, Any], payload: Any) -> Task:
+    """Return the task of a message's headers and decoded body.
 
     Raises:
-        AttributeError, KeyError, TypeError, ValueError: it is not the message of a task.
+        AttributeError, KeyError, TypeError, ValueError: the message does not describe a task.
     """
     _, kwargs, embed = payload
     return Task(
@@ -65,24 +65,24 @@ def task_of(headers: Mapping[str, Any], payload: Any) -> Task:
 
 
 class TaskEvent(NamedTuple):
-    """An event of a task. ``task`` is given where the event begins one."""
+    """A Celery event. ``task`` is set in the first event of a task."""
 
     kind: str
     fields: dict[str, Any]
     task: Task | None = None
 
 
-class TaskEvents:
-    """Events that were not sent yet. ``on_first`` is called when there are some again; ``drain`` hands them over."""
+class TaskEventBuffer:
+    """Collects events until they are sent. Calls ``on_first`` for the first event after ``drain``. Thread-safe."""
 
     def __init__(self, on_first: Callable[[], object]) -> None:
         self._on_first = on_first
-        self._waiting: deque[TaskEvent] = deque(maxlen=_MOST)
+        self._waiting: deque[TaskEvent] = deque(maxlen=_MAX_EVENTS)
         self._since = 0.0
         self._lock = threading.Lock()
 
-    def send(self, kind: str, task_id: str, task: Task | None = None, **fields: Any) -> None:
-        """Note that something happened to a task now."""
+    def add(self, kind: str, task_id: str, task: Task | None = None, **fields: Any) -> None:
+        """Add an event with the current time."""
         fields["uuid"], fields["timestamp"] = task_id, time.time()
         with self._lock:
             first = not self._waiting
@@ -92,12 +92,12 @@ class TaskEvents:
         if first:
             self._on_first()
 
-    def failed(self, task_id: str, words: str) -> None:
-        """Note that a task failed now; Flower shows the words as its result and as its exception."""
-        self.send("task-failed", task_id, exception=words, traceback="", result=words)
+    def add_failure(self, task_id: str, words: str) -> None:
+        """Add a ``task-failed`` event. Flower shows ``words`` as the task's result and exception."""
+        self.add("task-failed", task_id, exception=words, traceback="", result=words)
 
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
-        """Return what was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
+        """Remove and return the events, in order. Return none yet if the first is younger than ``GATHER_SECONDS``."""
         with self._lock:
             if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
                 return []
@@ -106,25 +106,25 @@ class TaskEvents:
         return events
 
 
-class TaskStory:
-    """One task's events, and those of the tasks that follow it in place."""
+class TaskEventReport:
+    """Reports the progress of a task, and of the tasks that continue it in place, as Celery events."""
 
-    def __init__(self, events: TaskEvents, task: Task) -> None:
+    def __init__(self, events: TaskEventBuffer, task: Task) -> None:
         self._events = events
-        #: The task that is carried out.
+        #: The task that runs now.
         self.task = task
         self._next_id = ""
         self._began = time.monotonic()
 
     @property
     def task_id(self) -> str:
-        """The id of the task that is carried out."""
+        """Return the id of the running task."""
         return self.task.task_id
 
     def begin(self) -> None:
-        """The task was received."""
+        """Report that the task was received."""
         task = self.task
-        self._events.send(
+        self._events.add(
             "task-received",
             task.task_id,
             task,
@@ -140,23 +140,23 @@ class TaskStory:
         self._began = time.monotonic()
 
     def start(self, words: str) -> None:
-        """The task has begun; the words say at what."""
-        self._events.send("task-started", self.task.task_id, result=words)
+        """Report that the task has started; Flower shows ``words`` as its result."""
+        self._events.add("task-started", self.task.task_id, result=words)
 
     def end(self, words: str, *, failed: bool = False) -> None:
-        """The task has ended."""
+        """Report the end of the task, with ``words`` as its result."""
         if failed:
-            self._events.failed(self.task.task_id, words)
+            self._events.add_failure(self.task.task_id, words)
             return
         runtime = time.monotonic() - self._began
-        self._events.send("task-succeeded", self.task.task_id, result=repr(words), runtime=runtime)
+        self._events.add("task-succeeded", self.task.task_id, result=repr(words), runtime=runtime)
 
     def fail(self, error: Exception) -> None:
-        """The task broke off."""
-        self._events.failed(self.task.task_id, repr(error))
+        """Report an unexpected error of the task."""
+        self._events.add_failure(self.task.task_id, repr(error))
 
     def following(self, link: Link | None) -> str:
-        """The id of the task of the next link, should it be carried out in place: always the same one."""
+        """Return the id that the task of ``link`` will have if it runs in place. Repeated calls return the same id."""
         named = self.task.chain[-1] if self.task.chain else {}
         if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
             return str(own)
@@ -164,7 +164,7 @@ class TaskStory:
         return self._next_id
 
     def follow(self, link: Link) -> None:
-        """Go on as the task of the next link, which is carried out in place."""
+        """Switch to the task of ``link``, which runs in place."""
         before = self.task
         kwargs = {**before.kwargs, "attempt": link.attempt}
         self.task = Task(

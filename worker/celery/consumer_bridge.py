@@ -1,0 +1,68 @@
+"""What the engine needs of Celery's consumer: its event loop, its queues, its task events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from celery.bootsteps import RUN  # type: ignore[attr-defined]
+from celery.worker import state
+
+from worker.celery.request import record_event
+from worker.celery.task_events import TaskEvent
+
+
+class ConsumerBridge:
+    """Connects the engine to Celery's consumer.
+
+    Attributes:
+        hub: the worker's event loop, in which ``wake`` runs ``on_wake``. None before the first connection.
+        consumer: Celery's consumer. None before the worker is ready.
+    """
+
+    def __init__(self, on_wake: Callable[[], object]) -> None:
+        self._on_wake = on_wake
+        self.hub: Any = None
+        self.consumer: Any = None
+
+    @property
+    def listens(self) -> bool:
+        """Return whether the worker still takes messages."""
+        return self.consumer is not None and self.consumer.controller.blueprint.state == RUN
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues that the worker takes messages from."""
+        return tuple(self.consumer.app.amqp.queues.consume_from) if self.consumer else ()
+
+    def wake(self) -> None:
+        """Run ``on_wake`` in the worker's loop soon. Thread-safe."""
+        if self.hub:
+            with contextlib.suppress(OSError):  # the loop is closed already
+                self.hub.call_soon(self._on_wake)
+
+    def send_events(self, events: Sequence[TaskEvent]) -> None:
+        """Update Celery's worker state, and publish task events in one message. Not thread-safe: for the worker's loop.
+
+        Celery buffers events while the broker is away. A revoked task gets no event after ``task-revoked``.
+        """
+        if self.consumer is None or not events:
+            return
+        dispatcher = self.consumer.event_dispatcher
+        publishes = dispatcher and dispatcher.enabled and _has_listeners(dispatcher)
+        for event in events:
+            record_event(event, self.consumer.app, self.consumer)
+            if publishes and event.fields["uuid"] not in state.revoked:
+                dispatcher.send(event.kind, **event.fields)
+        if publishes:
+            dispatcher.flush()
+
+
+def _has_listeners(dispatcher: Any) -> bool:
+    """Return whether anybody may subscribe to task events. The broker stores none, so events without one are wasted."""
+    with contextlib.suppress(Exception):
+        channel = dispatcher.producer.channel
+        with channel.conn_or_acquire() as client:
+            return bool(client.publish(f"{channel.keyprefix_fanout}{dispatcher.exchange.name}/task.multi", ""))
+    return True
