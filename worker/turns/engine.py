@@ -71,6 +71,12 @@ class IsolatedRunner(Protocol):
 class Engine:
     """The engine of one worker process, created by ``worker/app.py`` together with further watchers.
 
+    Args:
+        isolated: carries out tasks in separate processes.
+        watchers, looking: further watchers for the second loop, and their connection to the store.
+        alone: whether this process carries out a single task.
+        judges: the number of answers validated at once.
+
     Attributes:
         name: Celery's name of this process, also shown by Flower, the log, pages and records.
     """
@@ -87,18 +93,7 @@ class Engine:
         alone: bool = False,
         judges: int = 1,
     ) -> None:
-        """Create the engine.
-
-        Args:
-            settings: the settings of the installation.
-            celery: the Celery application.
-            isolated: carries out tasks in separate processes.
-            watchers: further watchers for the second loop.
-            looking: the watchers' connection to the store.
-            name: Celery's name of this process.
-            alone: whether this process carries out a single task.
-            judges: the number of answers validated at once.
-        """
+        """Create the engine; ``start`` starts its threads."""
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
