@@ -25,7 +25,7 @@ class DecisionKind(OpenEnum):
 
     #: The last good result counts as it is.
     APPROVE = "approve"
-    #: The given text counts; of a phase, its files as they are now.
+    #: The given text counts; where files are the answer, those that are there now.
     EDIT = "edit"
     #: The agent is asked again, with the note.
     RETRY = "retry"

@@ -52,7 +52,7 @@ class WorkKind:
         return request.prompt
 
     def repeat(self, request: TurnRequest) -> TurnRequest:
-        """Return the request of a replay."""
+        """Return the request that does the same work again."""
         return request
 
     def count_judged(self, decision: str) -> Mapping[str, int]:

@@ -115,7 +115,7 @@ def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
     """Workers that have gone silent, did not sign off, and were not replaced on their machine.
 
     A worker that began after the silent one was last heard of replaces it, and no other; it may have died since.
-    ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
+    ``turns doctor``, ``turns workers`` and ``worker.gone`` take it from here.
 
     ``reports``: the last one of each worker; ``now`` in seconds since the epoch.
     """

@@ -27,7 +27,7 @@ class AuditLine:
 
     Attributes:
         at: store time, seconds since the epoch.
-        action: cancel, replay, drop, gc, or a decision of the inbox.
+        action: such as cancel, drop or gc, or a person's decision.
         by: who: ``user@host`` on the command line, ``key:HASH`` through the API.
         turn_id: the turn, or empty for actions on the whole installation.
         bulk: what the lines of one bulk action have in common, else empty.

@@ -29,7 +29,7 @@ class Phases:
 
         ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
         finds the turns that are stored already, and stores those that a lost connection left out. ``more``: see
-        ``requests_of``. A budget has room for all of them, or none is stored. Raises as ``Submitter.submit``; the
+        ``requests_of``. All of them are admitted, or none is stored. Raises as ``Submitter.submit``; the
         error's ``turn_ids`` are those that were stored before it.
         """
         requests = requests_of(phases, self._store.settings, directory=directory, **more)

@@ -3,7 +3,7 @@
 A reader holds a position: the number of the last event it saw, and when that was written. The bell carries events to
 readers who are awake; on subscribing, on a gap and on every ping the log is read, from the last event on, so nothing is
 missed or seen twice. If another event is in its place, or none, the store lost the end of its log (its power failed, or
-a replica took over that was behind), and the reader begins again (``log.reset``).
+another server took over that was behind), and the reader begins again (``log.reset``).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def _listen(
         heard = await bell.next(ping_seconds)
         heed_cancellation()
         if heard is None:
-            behind = True  # a bell can be missed; the ping is when we notice
+            behind = True  # a bell can be missed; the ping is when we see it
             yield None
             continue
         rung = Event.decode_entry(heard)  # none of anything else, for only the log is the truth

@@ -56,7 +56,7 @@ class Prober:
     async def writable(self) -> None:
         """Make sure that the store takes a write now, as it must for a turn. Many callers at once make one.
 
-        A store that only reads (full, a replica, its disk gone) answers a ping all the same. Raises
+        A store that only reads (full, not the master, its disk gone) answers a ping all the same. Raises
         ``StoreUnavailable``: it does not.
         """
         async with self._writing:

@@ -129,8 +129,8 @@ def never_works(settings: Settings, model: str) -> str:
         built, rest = build_runner(settings.models[model])
         if runner == "scripted" and option:
             script.load(settings.root / option)
-        for flow in settings.flow_version:
-            template.check(settings.template_of(model, flow))
+        for version in settings.flow_version:
+            template.check(settings.template_of(model, version))
     except SettingsError as error:
         return error.problems[0]
     except script.ScriptError as error:

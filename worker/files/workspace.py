@@ -51,7 +51,7 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
     """Create the folder of a delivery with its subfolder ``output/``, and return its path.
 
     Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
-    (ADR-036, phase 4).
+    (ADR-036, Phase 4).
 
     Raises:
         DeliveryTaken: the folder exists.
@@ -198,7 +198,7 @@ def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
-    """Return True if ``output/.done`` marks an accepted answer to the session's last message (ADR-036, phase 3).
+    """Return True if ``output/.done`` marks an accepted answer to the session's last message (ADR-036, Phase 3).
 
     Args:
         attempt_id: count only the answer of this delivery; empty: of any.

@@ -19,7 +19,7 @@ from worker.processes.program import REFUSED
 
 log = structlog.get_logger()
 
-#: How long to retry while the store is away, and the pause between retries, in seconds.
+#: How long to retry while the store is away, and the wait between retries, in seconds.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
 
 

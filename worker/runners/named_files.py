@@ -1,4 +1,4 @@
-"""Digests of the files that a tool call names, to notice changes between a person's approval and the call.
+"""Digests of the files that a tool call names, to detect changes between a person's approval and the call.
 
 Any word of the arguments may be a file name. Folders count by names, sizes and times of their entries. Files that a
 program finds by itself (``make`` its Makefile) are not covered.

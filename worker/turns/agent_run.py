@@ -312,7 +312,7 @@ class AgentRun:
         return runner, order
 
     def _template(self, settings: Settings) -> str:
-        """Return the session template stored at submission, or the current template of an escalation model."""
+        """Return the session template stored at submission, or the current template of the model that takes over."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
             text = self._parts.policies.template(turn)

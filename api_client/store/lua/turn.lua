@@ -122,7 +122,7 @@ local function decide(kind, by, note, said, name)
     cjson.encode(by) .. ',"for":' .. cjson.encode(name) .. ',"note":' .. cjson.encode(note) .. '}')
 end
 
--- How many attempts the turn has: as requested, or as an escalation or a person allowed.
+-- How many attempts the turn has: as requested, or as another model or a person was allowed.
 local function most_attempts()
   if number('allowed') > 0 then return number('allowed') end
   if turn.max_attempts then return number('max_attempts') end

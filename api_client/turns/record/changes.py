@@ -302,7 +302,7 @@ class Changes:
     def fold(self) -> Exchange[bool]:
         """Add the oldest pending counters to the totals and buckets; True when there may be more."""
         keys = Keys(self._settings.namespace)
-        # In this order: another reaper's fold in between is noticed.
+        # In this order: another reaper's fold in between is seen.
         folds: bytes = yield Command(lambda found: found or b"0", ("GET", keys.folds))
         entries: list[bytes] = yield Command(list, ("LRANGE", keys.pending, 0, _FOLD_AT_ONCE - 1))
         if not entries:

@@ -69,7 +69,7 @@ class Move:
         judged_ms: how long judging took, in ms, where both are one move.
         service, service_reason: what the run reports about its service, as ``service_said`` names it, and why.
         service_wait_ms: how long the service asks us to wait.
-        suspend_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is suspended then.
+        suspend_seconds: above 0, the turn waits so long for a decision; ``state`` is suspended then.
     """
 
     attempt: int

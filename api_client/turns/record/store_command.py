@@ -1,7 +1,7 @@
 """A command to the store as a value: the words to send, and how its reply is read.
 
 Pure; who sends it is ``ledger``. A holder's commands are numbered and kept until it gives the turn back, because a
-store may forget: a server whose power fails loses what was not yet on its disk, and a replica that takes over lacks
+store may forget: a server whose power fails loses what was not yet on its disk, and a server that takes over lacks
 what it had not yet received; both had answered. The store carries out no command before the one in front of it: it
 answers which number it has, and the holder sends the later ones again, each under its own number.
 """

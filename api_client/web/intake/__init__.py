@@ -26,7 +26,7 @@ from api_client.web.relay.relay import Relay
 
 log = structlog.get_logger(__name__)
 
-#: A caller hears within so long that the store is away; the disk, or a replica, may take longer (``HELIX_DURABILITY``).
+#: A caller hears within so long that the store is away; disk and other servers may take longer (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 #: When to come again while too many turns wait.
 QUEUE_RETRY_SECONDS = 30

@@ -45,7 +45,7 @@ class Node:
     Attributes:
         value: a scalar's text, always a string.
         plain: a scalar without quotes.
-        flow: a collection in brackets.
+        bracketed: a collection in brackets.
     """
 
     kind: Literal["scalar", "mapping", "sequence"]
@@ -55,7 +55,7 @@ class Node:
     end: int = 0
     value: str = ""
     plain: bool = False
-    flow: bool = False
+    bracketed: bool = False
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
     items: list[Node] = field(default_factory=list)
 
@@ -138,7 +138,7 @@ class _Builder:
         if kind == "scalar":
             node.value, node.plain = event.value, bool(event.implicit[0])
         else:
-            node.flow = bool(event.flow_style)
+            node.bracketed = bool(event.flow_style)
         return node
 
     def _alias(self, event: Any) -> None:

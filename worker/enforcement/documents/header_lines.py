@@ -54,7 +54,7 @@ def mapping(yaml_text: str) -> Node | None:
 def by_lines(yaml_text: str) -> bool:
     """Return True if each key of the header has its own lines, so that a key can be replaced."""
     root = mapping(yaml_text)
-    return root is not None and not root.flow and {name.value for name, _ in root.pairs} == set(blocks(yaml_text))
+    return root is not None and not root.bracketed and {name.value for name, _ in root.pairs} == set(blocks(yaml_text))
 
 
 def key_lines(yaml_text: str, key: str) -> str:
@@ -223,7 +223,7 @@ class _Lists:
 
 def _removals(text: str, lists: _Lists, leaving: Sequence[Node]) -> list[_Edit]:
     items = lists.source.items
-    if lists.source.flow:
+    if lists.source.bracketed:
         if len(leaving) == len(items):
             return [(items[0].start, items[-1].end, "")]
         return list(_flow_removals(items, leaving))
@@ -250,7 +250,7 @@ def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -
     eol = "\r\n" if "\r\n" in text else "\n"
     node, key = lists.target, lists.target_key
     if node is not None and node.kind == "sequence":
-        if node.flow:
+        if node.bracketed:
             at = node.items[-1].end if node.items else node.start + 1
             return [(at, at, (", " if node.items else "") + _flow(text, arriving))]
         indent = _dash(text, node.items[-1])
@@ -259,7 +259,7 @@ def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -
     if node is not None and not node.null:
         raise _Unsure
     place = key or lists.source_key
-    if lists.files.flow:
+    if lists.files.bracketed:
         if node is not None:
             return [(node.start, node.end, f" [{_flow(text, arriving)}]")]
         return [(place.start, place.start, f"{target}: [{_flow(text, arriving)}], ")]
@@ -275,7 +275,7 @@ def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -
 
 
 def _step(text: str, lists: _Lists) -> str:
-    if lists.source.flow:
+    if lists.source.bracketed:
         return "  "
     scalars = [item for item in lists.source.items if item.kind == "scalar"]
     return " " * max(len(_dash(text, scalars[0])) - lists.source_key.column, 0)

@@ -35,7 +35,7 @@ _MAX_HEADER = 400
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after normalisation, and the names of the applied edits in order."""
+    """A text after normalisation, and the names of its edits in order."""
 
     text: str
     edits: tuple[str, ...] = ()

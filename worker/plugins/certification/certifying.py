@@ -84,7 +84,7 @@ def _line(row: Trial) -> str:
 
 
 def _counts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
-    """Count false and kept ends for the agent, our gate and our verdict, where the situation applied."""
+    """Count false and kept ends for the agent, our gate and our verdict, where the situation arose."""
     found, rows = {}, [row for row in rows if row.applies]
     for whose in ("agents", "without", "ours"):
         said = [(row, bool(getattr(row, whose))) for row in rows]

@@ -64,7 +64,7 @@ class RelayAccess:
 
         head = {"authorization": f"Bearer {self.key}"} if self.key else {}
         head |= {"idempotency-key": name} if name else {}
-        ends, pause = anyio.current_time() + self.patience, _FIRST_LOOK
+        ends, delay = anyio.current_time() + self.patience, _FIRST_LOOK
         async with httpx2.AsyncClient(base_url=self.url, headers=head, timeout=30) as client:
             while True:
                 try:
@@ -76,8 +76,8 @@ class RelayAccess:
                     said = str(error) or type(error).__name__
                 if anyio.current_time() > ends:
                     raise RelayError(f"no answer from {self.url} for {self.patience:g} s: {said}")
-                await anyio.sleep(pause)
-                pause = min(2 * pause, _LAST_LOOK)
+                await anyio.sleep(delay)
+                delay = min(2 * delay, _LAST_LOOK)
 
 
 def _read(answer: Any) -> Any:
@@ -152,15 +152,15 @@ class TurnTools:
 
     async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
         """Wait until the turn ends, needs a person, or the time is up; report progress meanwhile."""
-        ends, pause, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
+        ends, delay, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
             task = task_of(await self.turn(turn_id))
             if task["status"] != "working" or anyio.current_time() > ends:
                 return task
             looks += 1
             await progress(looks, message=f"{turn_id}: attempt {task['attempts']}" if task["attempts"] else turn_id)
-            await anyio.sleep(pause)
-            pause = min(1.5 * pause, _LAST_LOOK)
+            await anyio.sleep(delay)
+            delay = min(1.5 * delay, _LAST_LOOK)
 
     async def cancel(self, turn_id: str) -> TurnTask:
         """Cancel a turn. Idempotent."""

@@ -23,7 +23,7 @@ from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targe
 def notices() -> None:
     """List, resend, drop and test notifications to HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND.
 
-    A notification is retried for a day with growing pauses, then it moves to the list of `turns notices dead`.
+    A notification is retried for a day with growing delays, then it moves to the list of `turns notices dead`.
     """
 
 

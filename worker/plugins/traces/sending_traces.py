@@ -25,7 +25,7 @@ from worker.processes import programs
 
 log = structlog.get_logger()
 
-#: Seconds between polls, and the longest pause while receiver or store are away.
+#: Seconds between polls, and the longest wait while receiver or store are away.
 _LOOK_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 60.0
 

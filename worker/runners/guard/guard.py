@@ -40,7 +40,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
 #: Temporary errors of a machine short of resources.
 _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-#: An agent whose lease has ended is suspended for ``DOUBT_SECONDS`` if the guard noticed the end late (``_LATE``),
+#: An agent whose lease has ended is suspended for ``DOUBT_SECONDS`` if the guard saw the end late (``_LATE``),
 #: because then the machine was frozen; otherwise for ``_ON_TIME_SECONDS``.
 DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
 #: Seconds after SIGKILL at which a process is reported as blocked in the kernel.

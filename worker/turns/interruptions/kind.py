@@ -27,7 +27,7 @@ class Failure:
         best: the attempt whose answer counts if a person accepts it.
         reason: one word for the cause of the failure.
         issues: the errors of the best attempt.
-        counters: counters that replace the transition's if the turn is escalated.
+        counters: counters that replace the transition's if the turn is handed on.
     """
 
     best: int

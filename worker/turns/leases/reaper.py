@@ -74,7 +74,7 @@ class Reaper:
         self._behind = ""
 
     async def leave(self) -> None:
-        """Do nothing: the other reapers need no notice."""
+        """Do nothing: the other reapers need not know."""
 
     async def poll(self) -> None:
         """Look for due turns; skip every second look while no turn is unfinished.
@@ -178,6 +178,6 @@ class Reaper:
     async def _published(
         self, publish: Callable[[Link, str, str], bool | None], link: Link, turn_id: str, session_id: str
     ) -> None:
-        """Publish a task. On failure pause, so that a worker with a working broker connection takes over."""
+        """Publish a task. On failure wait, so that a worker with a working broker connection takes over."""
         if await self._threads.do(functools.partial(publish, link, turn_id, session_id)) is False:
             self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

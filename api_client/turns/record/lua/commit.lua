@@ -10,7 +10,7 @@
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
 -- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
 -- left: such facts of moves that never came, with their attempts
--- suspend_ms: above 0, the turn waits so long for a decision in the inbox
+-- suspend_ms: above 0, the turn waits so long for a decision
 -- outcome: '' while it goes on  ending: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
 -- service...: what the run reports about its model's service
