@@ -21,41 +21,29 @@ class BudgetMonitor(Monitor):
 
     async def read_gauges(self) -> Sequence[Gauge]:
         """Return the part that is spent, by entry of HELIX_BUDGETS."""
-        return [make_gauge(highest(await self._ledger.today()))]
+        meaning = (
+            "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
+        )
+        return [Gauge("helix_budget_spent_ratio", meaning, highest(await self._ledger.today()), "budget")]
 
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return a trouble for each budget that is near, and one for each that is spent: once a day."""
-        return find_troubles(await self._ledger.today(), time.time())
+        names, now = ("scope", "spent_usd", "limit_usd", "resets_at"), time.time()
+        return [
+            Trouble(
+                kind=f"budget.{each.state}",
+                subject=f"{each.scope} {int(each.resets_at) - DAY_SECONDS}",
+                at=now,
+                page="/budgets",
+                data={name: getattr(each, name) for name in names},
+            )
+            for each in await self._ledger.today()
+            if each.state != "ok"
+        ]
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
         """Return the wait for the next day where budgets are spent: new turns are refused."""
         return find_waits(await self._ledger.today(), now)
-
-
-def make_gauge(shares: dict[str, float]) -> Gauge:
-    """Return the gauge for these shares. Pure."""
-    meaning = "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
-    return Gauge("helix_budget_spent_ratio", meaning, shares, "budget")
-
-
-def find_troubles(budgets: Iterable[Spent], now: float) -> list[Trouble]:
-    """Return the troubles among these budgets. Pure."""
-    return [
-        Trouble(
-            kind=f"budget.{each.state}",
-            subject=f"{each.scope} {int(each.resets_at) - DAY_SECONDS}",
-            at=now,
-            page="/budgets",
-            data={
-                "scope": each.scope,
-                "spent_usd": each.spent_usd,
-                "limit_usd": each.limit_usd,
-                "resets_at": each.resets_at,
-            },
-        )
-        for each in budgets
-        if each.state != "ok"
-    ]
 
 
 def find_waits(budgets: Iterable[Spent], now: float) -> list[Wait]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from api_client.contract.notices import Notice
 from api_client.notifications.notice_keys import NoticeKeys
-from api_client.notifications.outbox import NoticeCounts, Notices
+from api_client.notifications.outbox import Notices
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.workers.monitor import Gauge, Monitor, Trouble, TroubleReporter
@@ -24,15 +24,11 @@ class NotificationMonitor(Monitor):
 
     async def read_gauges(self) -> Sequence[Gauge]:
         """Return the numbers of the outbox."""
-        return make_gauges(await self._outbox.counts())
-
-
-def make_gauges(counts: NoticeCounts) -> list[Gauge]:
-    """Return the gauges for these numbers. Pure."""
-    return [
-        Gauge("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", {"": counts.waiting}),
-        Gauge("helix_notices_given_up", "Notices given up after a day: turns notices dead.", {"": counts.given_up}),
-    ]
+        counts = await self._outbox.counts()
+        return [
+            Gauge("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", {"": counts.waiting}),
+            Gauge("helix_notices_given_up", "Notices given up after a day: turns notices dead.", {"": counts.given_up}),
+        ]
 
 
 class NotificationReporter(TroubleReporter):

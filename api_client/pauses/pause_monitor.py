@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from api_client.pauses.pause import BREAKER, LIMIT, WHATS, Pause
+from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.pauses.pause_waits import PauseObstacle, find_waits
 from api_client.pauses.pauses import Pauses
 from api_client.workers.monitor import Gauge, Monitor, Trouble
@@ -22,11 +22,25 @@ class PauseMonitor(Monitor):
 
     async def read_gauges(self) -> Sequence[Gauge]:
         """Return the number of pauses by kind, and of turns that they hold back."""
-        return make_gauges(await self._pauses.in_force(), await self._pauses.held())
+        kinds, held = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0), await self._pauses.held()
+        for each in await self._pauses.in_force():
+            kinds["credit" if each.spent else each.what] += 1
+        return [
+            Gauge("helix_pauses", "Active pauses, open circuit breakers and limits, by kind.", kinds, "what"),
+            Gauge("helix_held_turns", "Turns that a pause or an open circuit breaker holds back.", {"": held}),
+        ]
 
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return a trouble for each open breaker and each service without credit, however often it is tried."""
-        return find_troubles(await self._pauses.in_force(), time.time())
+        found, now = [], time.time()
+        for each in await self._pauses.in_force():
+            kind = "breaker.opened" if each.what == BREAKER else "service.no_credit" if each.spent else ""
+            if kind:
+                data: dict[str, str | int | float] = {"since": each.since, "until": each.until}
+                data |= {"model": each.name, "errors": each.errors} if each.what == BREAKER else {"service": each.name}
+                about = f"{each.name} {each.since}"
+                found.append(Trouble(kind=kind, subject=about, at=now, page="/paused", data=data))
+        return found
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
         """Return the waits of the paused intake, open breakers and services without credit."""
@@ -35,26 +49,3 @@ class PauseMonitor(Monitor):
     async def read_obstacle(self, now: float) -> Obstacle:
         """Return the pauses as they are in the store."""
         return PauseObstacle(await self._pauses.in_force(now))
-
-
-def make_gauges(pauses: Iterable[Pause], held: int) -> list[Gauge]:
-    """Return the gauges for these pauses. Pure."""
-    kinds = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0)
-    for each in pauses:
-        kinds["credit" if each.spent else each.what] += 1
-    return [
-        Gauge("helix_pauses", "Active pauses, open circuit breakers and limits, by kind.", kinds, "what"),
-        Gauge("helix_held_turns", "Turns that a pause or an open circuit breaker holds back.", {"": held}),
-    ]
-
-
-def find_troubles(pauses: Iterable[Pause], now: float) -> list[Trouble]:
-    """Return the troubles among these pauses. Pure."""
-    found = []
-    for each in pauses:
-        kind = "breaker.opened" if each.what == BREAKER else "service.no_credit" if each.spent else ""
-        if kind:
-            data: dict[str, str | int | float] = {"since": each.since, "until": each.until}
-            data |= {"model": each.name, "errors": each.errors} if each.what == BREAKER else {"service": each.name}
-            found.append(Trouble(kind=kind, subject=f"{each.name} {each.since}", at=now, page="/paused", data=data))
-    return found

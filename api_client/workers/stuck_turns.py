@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from api_client.workers.monitor import Monitor, Trouble
 from api_client.workers.reason import STUCK_SECONDS, Reason
-from api_client.workers.standing import InstallationState, Workers
+from api_client.workers.standing import Workers
 
 
 class StuckTurns(Monitor):
@@ -22,23 +22,21 @@ class StuckTurns(Monitor):
 
     async def find_troubles(self) -> Sequence[Trouble]:
         """Return one trouble at most, about the turn that waits longest: while it is the same, nothing new happened."""
-        return find_stuck(await self._workers.standing())
-
-
-def find_stuck(standing: InstallationState) -> list[Trouble]:
-    """Return the trouble of an installation whose turns could run. Pure."""
-    waits = standing.at - standing.waiting_since if standing.waiting else 0.0
-    # Other monitors report some causes, and a warning calls nobody.
-    causes = [a for a in standing.alerts if a.severity == "wrong" and a.check not in {Reason.BREAKER, Reason.CREDIT}]
-    if not causes or not (standing.overdue or waits > STUCK_SECONDS):
-        return []
-    cause, turn_id = causes[0], standing.waiting[0].turn_id if standing.waiting else ""
-    data: dict[str, str | int | float] = {
-        "turns": len(standing.waiting) or standing.overdue,
-        "seconds": round(waits),
-        "cause": cause.check,
-        "message": cause.message,
-    }
-    data |= {"turn_id": turn_id} if turn_id else {}
-    subject = f"{cause.check} {turn_id or int(standing.at // 3600)}"
-    return [Trouble(kind="queue.stuck", subject=subject, at=standing.at, page="/overview", data=data)]
+        standing = await self._workers.standing()
+        waits = standing.at - standing.waiting_since if standing.waiting else 0.0
+        # Other monitors report some causes, and a warning calls nobody.
+        causes = [
+            a for a in standing.alerts if a.severity == "wrong" and a.check not in {Reason.BREAKER, Reason.CREDIT}
+        ]
+        if not causes or not (standing.overdue or waits > STUCK_SECONDS):
+            return []
+        cause, turn_id = causes[0], standing.waiting[0].turn_id if standing.waiting else ""
+        data: dict[str, str | int | float] = {
+            "turns": len(standing.waiting) or standing.overdue,
+            "seconds": round(waits),
+            "cause": cause.check,
+            "message": cause.message,
+        }
+        data |= {"turn_id": turn_id} if turn_id else {}
+        subject = f"{cause.check} {turn_id or int(standing.at // 3600)}"
+        return [Trouble(kind="queue.stuck", subject=subject, at=standing.at, page="/overview", data=data)]

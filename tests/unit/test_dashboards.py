@@ -1,28 +1,34 @@
 """Dashboard, alerts and scrape configuration name what /metrics really says, and nothing else."""
 
+import asyncio
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from api_client.budgets import budget_monitor
+from api_client.budgets.budget import Spent
+from api_client.budgets.budget_monitor import BudgetMonitor
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.turn import Outcome, TurnState
-from api_client.notifications import notification_monitor
+from api_client.notifications.notification_monitor import NotificationMonitor
 from api_client.notifications.outbox import NoticeCounts
-from api_client.pauses import pause_monitor
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
+from api_client.pauses.pause_monitor import PauseMonitor
 from api_client.web.routes.exposition import Vitals, exposition, metric_name
+from api_client.workers.monitor import Gauge, Monitor
 from api_client.workers.reason import Reason
 from api_client.workers.standing import InstallationState
 from tests.integration.test_access_table import routes
+from tests.unit.web.fake import answering
 from worker.cli import COMMANDS, plugin_commands
 
 ROOT = Path(__file__).parents[2]
@@ -46,12 +52,23 @@ VALUES = {
 }
 
 
+SPENT = Spent(scope="owner:a", budget="owner:*", limit_usd=2, spent_usd=1, resets_at=1.0)
+
+
+async def _gauges(monitor: Monitor) -> Sequence[Gauge]:
+    return await monitor.read_gauges()
+
+
 VITALS = Vitals(
     queues=dict.fromkeys((RUN_QUEUE, CHECK_QUEUE), 0),
     gauges=[
-        *pause_monitor.make_gauges([], 0),
-        budget_monitor.make_gauge({"owner:*": 0.5}),
-        *notification_monitor.make_gauges(NoticeCounts()),
+        gauge
+        for monitor in (
+            PauseMonitor(cast("Any", SimpleNamespace(in_force=answering([]), held=answering(0)))),
+            BudgetMonitor(cast("Any", SimpleNamespace(today=answering([SPENT])))),
+            NotificationMonitor(cast("Any", SimpleNamespace(counts=answering(NoticeCounts())))),
+        )
+        for gauge in asyncio.run(_gauges(monitor))
     ],
     store_bytes=1,
     store_limit_bytes=0,
