@@ -17,6 +17,7 @@ from api_client.contract.errors import NotFinished, SettingsError
 from api_client.contract.intake_pause import IntakePaused
 from api_client.contract.orders import Orders
 from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.session_files import StoredSessions, find_session_files
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
 from api_client.figures.metrics import FigureReader
@@ -38,7 +39,6 @@ from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
 from api_client.relay_state.sign_ins import SignIns
 from api_client.relay_state.signed_links import SignedLinks
-from api_client.snapshots.objects import SnapshotReader
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.turns.canceller import Canceller
@@ -98,7 +98,8 @@ class TurnsClient:
         self.open_questions = OpenQuestions(self.store)
         self.sign_ins = SignIns(self.store)
         self.links = SignedLinks(self.store)
-        self.snapshots = SnapshotReader(self.store)
+        plugin = find_session_files(settings)
+        self.session_files: StoredSessions | None = plugin.read(self.store) if plugin else None
         self.openwebui_seen = OpenWebUISeen(self.store)
 
     def _admissions(self) -> list[Admission]:

@@ -25,6 +25,8 @@ CHECK = "helix_turns.checks"
 EXPORT = "helix_turns.exports"
 #: Rules for policy files: classes derived from ``worker.enforcement.rules.Rule``.
 RULE = "helix_turns.rules"
+#: What stores sessions' files, by the scheme of HELIX_FILES: see ``contract.session_files``.
+SESSION_FILES = "helix_turns.session_files"
 #: Kinds of work: classes derived from ``contract.work.WorkKind``.
 WORK_KIND = "helix_turns.work_kinds"
 #: What a worker does for them, by the same names: classes derived from ``worker.turns.work.TurnWork``.
@@ -46,6 +48,7 @@ GROUPS: Mapping[str, str] = {
     OBSERVER: "observer",
     ADMISSION: "admission",
     RULE: "rule",
+    SESSION_FILES: "store of session files",
 }
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {

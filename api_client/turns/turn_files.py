@@ -1,4 +1,4 @@
-"""The files of a turn's accepted answer, as a disk or an object store has them: listed, and opened to be sent.
+"""The files of a turn's accepted answer, on a disk or where a plug-in stores them: listed, and opened to be sent.
 
 On a disk they lie where the agent wrote them, in the delivery's ``output/``, so nothing here follows a link, leaves
 that folder, or believes that a file is a file.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import HelixError
+from api_client.contract.session_files import StoredFiles, StoredSessions
 from api_client.contract.session_paths import delivery_name, repaired_name, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.contract.work import find_work
-from api_client.snapshots import Snapshot
-from api_client.snapshots.objects import Objects, SnapshotReader, contents
 
 #: Files listed of a turn, how deep in folders, and entries looked at in each of its folders.
 MOST_FILES = 200
@@ -95,19 +93,19 @@ class _Place:
     def has(self, path: str) -> bool:
         return not (self.beside and path.startswith("ADR-"))
 
-    def walk(self, kept: SnapshotFiles | None) -> Iterator[tuple[str, int]]:
+    def walk(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
         """Paths and sizes of its files. Raises ``OSError``: there is no such folder."""
         if kept:
             above = self._above
-            for path, file in kept.snapshot.manifest.files.items():
+            for path, size in kept.sizes.items():
                 inner = path.removeprefix(above)
                 if inner != path and _shown(inner.split("/")):
-                    yield inner, file.size
+                    yield inner, size
             return
         with ExitStack() as stack:
             yield from _walk(_folder(self.base, self.parts, stack), "")
 
-    def open(self, path: str, kept: SnapshotFiles | None) -> tuple[int, int]:
+    def open(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
         """A descriptor of a file, and its size. Raises ``OSError``: it has none that may be sent."""
         if kept:
             return kept.open(self._above + path)
@@ -126,32 +124,14 @@ class _Place:
         return "/".join(self.parts[1:]) + "/"
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFiles:
-    """A session's current snapshot, and the object store in which its contents lie."""
-
-    snapshot: Snapshot
-    objects: Objects
-
-    def open(self, path: str) -> tuple[int, int]:
-        """A descriptor of a file's content, on this machine for now, and its size. Raises ``OSError``: not there."""
-        file = self.snapshot.manifest.files.get(path)
-        if file is None:
-            raise FileNotFoundError(path)
-        with tempfile.TemporaryFile() as draft:
-            draft.write(contents(self.objects, file.pack, [file])[0])
-            draft.flush()
-            return os.dup(draft.fileno()), file.size
-
-
-async def kept_files(snapshots: SnapshotReader, turn: Turn) -> SnapshotFiles | None:
-    """The object store's files of a turn's session; None where they lie on a disk. Raises as ``SnapshotReader.of``."""
-    found = await snapshots.of(turn.request.session_id) if find_work(turn.request).in_session else None
-    return SnapshotFiles(found, snapshots.objects) if found else None
+async def kept_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
+    """Return the stored files of a turn's session; None where they lie on a disk."""
+    in_session = find_work(turn.request).in_session
+    return await sessions.read(turn.request.session_id) if sessions and in_session else None
 
 
 def files_of(
-    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: SnapshotFiles | None = None
+    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
     """The files of an accepted answer by name, ``MOST_FILES`` at most; none before it is accepted."""
     found: dict[str, TurnFile] = {}
@@ -164,13 +144,12 @@ def files_of(
 
 
 def open_file(
-    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: SnapshotFiles | None = None
+    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: StoredFiles | None = None
 ) -> tuple[TurnFile, int]:
     """One of these files, and a descriptor of it, which is to be closed.
 
     Raises ``FileMissing``: there is none; also for anything but a regular file with a single name, and for a path that
-    leads through a link or out of the folder. ``FilesLost``, ``FilesUnavailable``: the object store has it not, or does
-    not answer.
+    leads through a link or out of the folder. ``SessionFilesError``: the stored files cannot be read.
     """
     if _shown(path.split("/")) and path != _ANSWER:
         for place in _places(settings, turn, attempts):

@@ -13,7 +13,7 @@ from api_client.contract import errors
 from api_client.contract.clock_time import clock_time
 from api_client.contract.error_codes import sentence
 from api_client.contract.intake_pause import IntakePaused
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
+from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.turns.turn_files import FileMissing
 from api_client.web.words import say
 
@@ -114,7 +114,7 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
             )
         case errors.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
-        case FileMissing() | FilesLost():
+        case FileMissing() | SessionFilesGone():
             return ApiError(404, "no such file", param="path", code="file_not_found")
         case errors.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
@@ -142,8 +142,8 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
             return ApiError(503, message, code="intake_paused", headers={"retry-after": str(seconds)})
         case errors.SessionBusy():
             return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
-        case errors.StoreUnavailable() | errors.SettingsError() | FilesUnavailable():
-            code = "files_unavailable" if isinstance(error, FilesUnavailable) else "store_unavailable"
+        case errors.StoreUnavailable() | errors.SettingsError() | SessionFilesAway():
+            code = "files_unavailable" if isinstance(error, SessionFilesAway) else "store_unavailable"
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
             return ApiError(503, sentence(code, locale), code=code, headers=headers)
     return internal_error(locale)

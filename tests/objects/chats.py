@@ -31,8 +31,6 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.snapshots import Snapshot
-from api_client.snapshots.objects import Objects, contents
 from tests.chaos.stage import relay_program, worker_program
 from tests.claude import chats
 from tests.claude.chats import MESSAGES, PATTERNS, Judge, Judgement, Kill, Plan, Service, Users, pattern_of, said, word
@@ -44,6 +42,8 @@ from tests.objects.hosts import NetHost, Network, lacking, network
 from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.ports import free_port
 from worker.logs import configure_logging
+from worker.plugins.object_store.objects import Objects, contents
+from worker.plugins.object_store.snapshots import Snapshot
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
 from worker.processes.supervisor import Supervisor
@@ -171,7 +171,7 @@ class ByKey(Users):
 async def snapshots(house: Apart, sessions: Mapping[str, str]) -> dict[str, Snapshot]:
     """The current snapshot of each chat, by the store; ``sessions``: chat to session id."""
     async with TurnsClient(house.settings) as client:
-        return {chat: await client.snapshots.of(session) or Snapshot() for chat, session in sessions.items()}
+        return {chat: await client.session_files.of(session) for chat, session in sessions.items()}
 
 
 def transcripts(house: Apart, found: Mapping[str, Snapshot], sessions: Mapping[str, str]) -> dict[str, list[str]]:

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 from api_client.contract.settings import Settings
-from api_client.snapshots import Snapshot
-from api_client.snapshots.objects import Objects, snapshot_at
 from tests.objects.seaweedfs import seaweedfs
 from worker.files.safe_io import opened
 from worker.files.session_fence import fenced_writes
-from worker.files.snapshots import bring, packed
+from worker.plugins.object_store.folder import bring, packed
+from worker.plugins.object_store.objects import Objects, snapshot_at
+from worker.plugins.object_store.snapshots import Snapshot
 
 _WORDS = [f"word{number}" for number in range(997)]
 

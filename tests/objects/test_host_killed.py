@@ -10,12 +10,12 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.snapshots import SnapshotManifest
-from api_client.snapshots.objects import contents
 from tests.fault.matrix import Runs, Stage, resume
 from tests.installation import asked
 from tests.objects.seaweedfs import ObjectServer
 from tests.support import wait_until
+from worker.plugins.object_store.objects import contents
+from worker.plugins.object_store.snapshots import SnapshotManifest
 
 #: The step, which pass of it in a turn, and how many agents are paid for the turn that is hit when its host is lost.
 STEPS = (
@@ -64,7 +64,7 @@ async def runs(stage: Stage) -> AsyncIterator[Runs]:
 
 async def snapshot(client: TurnsClient, session: str) -> tuple[str, SnapshotManifest]:
     """Who uploaded the current snapshot of a session, by turn and hash of the token; and what it holds."""
-    found = await client.snapshots.of(session)
+    found = await client.session_files.of(session)
     assert found is not None
     assert found.pointer is not None
     return found.pointer.name.partition("/")[2].rpartition(".")[0], found.manifest
@@ -109,5 +109,5 @@ async def test_a_conversation_goes_on_when_the_host_of_its_turn_is_lost(
         answers = {path.rpartition("/")[2] for path in manifest.files if path.startswith("attempts/")}
         assert {f"{word}.csv" for word in WORDS} <= answers, "each message's file is in the session"
         done = manifest.files["output/.done"]
-        [content] = contents(client.snapshots.objects, done.pack, [done])
+        [content] = contents(client.session_files.objects, done.pack, [done])
         assert f'"{third.turn_id}-1'.encode() in content, "and its end is the last answer"

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.session_files import SessionFilesAway
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
-from api_client.snapshots.objects import FilesUnavailable, Objects
 from tests.installation import Installation, asked
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.gate import Gate
 from tests.objects.seaweedfs import ObjectServer
 from tests.support import wait_until
-from worker.turns import session_files
+from worker.plugins.object_store import snapshot_store
+from worker.plugins.object_store.objects import Objects
 from worker.turns.transitions.backoff import MOST_HAND_OVERS
 
 #: So often the store is asked in vain before it comes back: as in an outage of so many seconds.
@@ -33,9 +34,9 @@ def gate(server: ObjectServer) -> Gate:
 @pytest.fixture
 async def bench(away: Settings, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A worker that asks a store that is away again after a blink."""
-    monkeypatch.setattr(session_files, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(session_files, "_LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(session_files, "Objects", lambda settings, patience=0.2: Objects(settings, min(patience, 0.2)))
+    monkeypatch.setattr(snapshot_store, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(snapshot_store, "_LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(snapshot_store, "Objects", lambda settings, patience=0.2: Objects(settings, min(patience, 0.2)))
     through = replace(away, files_endpoint=gate.url, root=tmp_path / "host")
     through.root.mkdir()
     async with TurnsClient(through) as client:
@@ -105,7 +106,7 @@ async def test_a_finished_run_is_kept_until_the_store_is_back(
     assert turn.outcome in (Outcome.PASSED, Outcome.PASSED_AFTER_RETRY)
     assert (len(bench.runner.orders), turn.strikes) == (1 + (text == NO_MARKER), 0), "nothing was paid for twice"
     assert turn.delivery == len(bench.runner.orders)
-    assert (await bench.client.snapshots.of("s")).manifest.files["memory.txt"]  # type: ignore[union-attr]
+    assert (await bench.client.session_files.of("s")).manifest.files["memory.txt"]  # type: ignore[union-attr]
 
 
 async def test_a_turn_that_is_cancelled_meanwhile_ends_as_cancelled(bench: Bench, outage: Outage) -> None:
@@ -143,7 +144,7 @@ async def test_a_run_that_was_stored_waits_as_long_as_its_turn_may(
     link = bench.announced.pop(0)[0]
 
     async def never(_lease: object) -> None:
-        raise FilesUnavailable("not now")
+        raise SessionFilesAway("not now")
 
     with monkeypatch.context() as patched:
         patched.setattr(bench.service.parts.files, "restore", never)

@@ -20,20 +20,21 @@ from api_client.client import TurnsClient
 from api_client.contract import failpoints
 from api_client.contract.failpoints import FailpointError
 from api_client.contract.keys import session_digest
+from api_client.contract.session_files import SessionFilesAway
 from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Turn
-from api_client.snapshots.object_clearing import clear_objects
-from api_client.snapshots.objects import FilesUnavailable, Objects, snapshot_at
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.seaweedfs import READER
 from tests.ports import free_port
-from worker.cli.checks.object_store import object_store
+from worker.plugins.object_store.check import object_store
+from worker.plugins.object_store.clearing import clear_objects
+from worker.plugins.object_store.objects import Objects, snapshot_at
+from worker.plugins.object_store.snapshot_store import SnapshotStore
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns.leases.lease import Lease
-from worker.turns.session_files import SnapshotStore
 
 Hosts = Callable[..., Bench]
 
@@ -275,7 +276,7 @@ async def test_a_folder_that_could_not_be_brought_up_to_date_is_not_uploaded(
     before = await pointer(stale)
 
     def refused(*_: object) -> list[bytes]:
-        raise FilesUnavailable("not now")
+        raise SessionFilesAway("not now")
 
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "parts", refused)

@@ -107,7 +107,7 @@ async def test_chats_lose_nothing_while_one_host_after_the_other_loses_its_power
             off += 1
         for number, turns in enumerate(await chats):
             assert [turn.outcome for turn in turns] == [Outcome.PASSED] * MESSAGES
-            found = await client.snapshots.of(f"chat-{number}")
+            found = await client.session_files.of(f"chat-{number}")
             assert found is not None
             assert found.pointer is not None
             files = {path.rpartition("/")[2] for path in found.manifest.files if path.startswith("attempts/")}

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.snapshots import (
+from worker.plugins.object_store.clearing import unneeded
+from worker.plugins.object_store.objects import StoredObject
+from worker.plugins.object_store.snapshots import (
     FolderState,
     FoundFile,
     Pointer,
@@ -16,8 +18,6 @@ from api_client.snapshots import (
     digest_of,
     pack,
 )
-from api_client.snapshots.object_clearing import unneeded
-from api_client.snapshots.objects import StoredObject
 
 _FOLDERS = st.dictionaries(st.sampled_from(["a", "b/c", "b/d", "e"]), st.binary(max_size=64))
 

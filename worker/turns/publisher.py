@@ -15,12 +15,11 @@ import structlog
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive, reach
+from api_client.contract.session_files import SessionFilesError
 from api_client.contract.work import find_work
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.moves import Move
 from worker.files.session_fence import FencedPlace, fenced_writes, place
-from worker.files.snapshots import SessionTooLarge
 from worker.turns.folders import delivery_of, folder_of, forget_runs, written_before
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
@@ -42,7 +41,7 @@ async def finish(parts: EngineParts, lease: Lease) -> Move:
     try:
         await parts.files.restore(lease)
         return await publish(parts, lease, accepted)
-    except (SettingsError, FilesLost, FilesUnavailable, SessionTooLarge) as error:  # the record keeps the answer
+    except (SettingsError, SessionFilesError) as error:  # the record keeps the answer
         log.error("answer.not_published", error=str(error))
         return accepted.move
 
@@ -81,7 +80,7 @@ async def publish(
     Raises:
         Fenced: another worker has the turn.
         SettingsError: the kind of work's folder is missing; nothing was sealed now.
-        FilesUnavailable, SessionTooLarge: see ``SessionFiles.save``.
+        SessionFilesError: see ``SessionFiles.save``.
         OSError: this machine is sick, and another machine can publish.
         JudgingHeldBack: answers are not accepted at the moment.
     """

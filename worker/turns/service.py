@@ -15,15 +15,14 @@ from api_client.contract.counters import label
 from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.offered import offered_validators
+from api_client.contract.session_files import SessionFilesAway, SessionFilesError
 from api_client.contract.tasks import FAIL, RUN_QUEUE, TASKS, VALIDATE, Link, all_tasks, find_queue
 from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.store.commands import BEGUN
 from api_client.turns.record.claim import Claim, CommitResult, JudgingHeldBack, LeaseLost, Refusal
 from api_client.turns.record.moves import Move
 from worker.files.recent import Recent
-from worker.files.snapshots import SessionTooLarge
 from worker.turns import folders, links, publisher
 from worker.turns.flower_text import beginning, ending
 from worker.turns.leases.lease import Lease
@@ -203,7 +202,7 @@ class TurnService:
         files, link = "", lease.claim.link
         try:
             files = "" if link.task == FAIL else await self.parts.files.save(lease, bounded=not move.outcome)
-        except (SessionTooLarge, FilesUnavailable) as error:
+        except SessionFilesError as error:
             log.error("session.not_kept", link=str(link), error=str(error)[:200])
             move = move if move.outcome else await self._without_files(lease, error)
         stays, lease.giving_back = self._stays(lease, move, visit), True
@@ -214,7 +213,7 @@ class TurnService:
     async def _without_files(self, lease: Lease, error: HelixError) -> Move:
         """Return the transition for a task whose session files cannot be loaded or saved."""
         turn, link = lease.claim.turn, lease.claim.link
-        if not isinstance(error, FilesUnavailable):
+        if not isinstance(error, SessionFilesAway):
             return cannot_judge(link, str(error), error.code)
         await self.parts.threads.files(self.parts.host.look)
         return without_files(turn, link, str(error))
@@ -361,7 +360,7 @@ class TurnService:
         except SettingsError as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
             return cannot_judge(link, str(error))
-        except (FilesLost, FilesUnavailable, SessionTooLarge) as error:
+        except SessionFilesError as error:
             log.error("session.not_here", link=str(link), error=str(error)[:200])
             return await self._without_files(lease, error)
         except OSError as error:

@@ -1,43 +1,14 @@
-"""Storage of session files between turns: a folder shared by all workers, or an object store.
-
-With an object store each worker has its own HELIX_ROOT. A worker that claims a turn restores the session's current
-snapshot. Before a transition is stored, changed files are uploaded under a unique name, and the transition makes them
-the current snapshot. Only a holder's snapshot can therefore become current; an interruption leaves at most an unused
-object.
-"""
+"""Where a session's files lie between turns: in a folder that all workers share, or where a plug-in stores them."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
-import structlog
-
-from api_client.contract.failpoints import reach
-from api_client.contract.keys import session_digest
-from api_client.contract.session_paths import session_directory
+from api_client.contract.session_files import find_session_files
 from api_client.contract.settings import Settings
-from api_client.contract.work import find_work
-from api_client.snapshots import Snapshot
-from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, snapshot_at
 from api_client.turns.record.ledger import Ledger
-from worker.files.recent import Recent
-from worker.files.safe_io import opened
-from worker.files.session_fence import fenced_writes
-from worker.files.snapshots import bring, packed
 from worker.turns.leases.lease import Lease
 from worker.turns.loops.threads import Threads
-
-log = structlog.get_logger()
-
-#: Attempts to restore, because a late holder may remove restored files.
-_TRIES = 3
-#: Seconds before an unavailable object store is asked again: the first and the longest wait.
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 
 
 class SessionFiles(Protocol):
@@ -49,19 +20,19 @@ class SessionFiles(Protocol):
         Raises:
             Fenced: another worker has the turn.
             OSError: the folder cannot be written.
-            FilesUnavailable, FilesLost: the object store does not have the files.
+            SessionFilesError: the files cannot be fetched.
         """
         ...
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Save the folder's files; return the snapshot to store with the transition, or an empty string.
+        """Save the folder's files; return the reference to store with the transition, or an empty string.
 
-        If ``bounded``, size limits apply and the call waits for an unavailable object store as long as the lease
+        If ``bounded``, size limits apply and the call waits for an unavailable store as long as the lease
         allows.
 
         Raises:
-            SessionTooLarge: too many files, or too many bytes if ``bounded``.
-            OSError, FilesUnavailable: see ``restore``.
+            SessionFilesTooLarge: too many files, or too many bytes if ``bounded``.
+            OSError, SessionFilesAway: see ``restore``.
         """
         ...
 
@@ -85,109 +56,8 @@ class SharedFolder:
         return ""
 
 
-class SnapshotStore:
-    """Session files as snapshots in an object store. Other work stays on the workers that have its folder."""
-
-    def __init__(self, settings: Settings, ledger: Ledger, threads: Threads, objects: Objects) -> None:
-        self._settings, self._ledger, self._threads, self._objects = settings, ledger, threads, objects
-        #: Snapshots made or read by this process.
-        self._read: Recent[str, Snapshot] = Recent(most=64)
-        self._short = Objects(settings, SHORT_PATIENCE)
-        self._away = False
-
-    async def restore(self, lease: Lease) -> None:
-        """Download the files missing on this machine. Raises the errors of ``SessionFiles.restore``."""
-        if lease.continued or not find_work(lease.claim.turn.request).in_session:
-            return
-        with self._noting():
-            await self._threads.transfers(self._restore, lease, await self._ledger.files(lease.claim))
-
-    def _restore(self, lease: Lease, text: str) -> None:
-        snapshot = self._read.get(text) or snapshot_at(self._objects, text)
-        folder = session_directory(self._settings.sessions_dir, lease.claim.turn.request.session_id)
-        tries_left = _TRIES
-        while text:
-            try:
-                with fenced_writes(folder, lease.claim.token, stays=True) as holder:
-                    if lease.lapsed:
-                        self._threads.asked(lease.confirm(self._ledger))
-                    holder.take()
-                    fetched = bring(holder, snapshot.manifest, self._objects)
-                break
-            except FileNotFoundError:
-                lease.acknowledge(self._threads.asked(self._ledger.confirm(lease.claim)))
-                tries_left -= 1
-                if not tries_left:
-                    raise
-        if text and fetched:
-            log.info("session.restored", files=fetched, snapshot=text.partition(" ")[0])
-        self._read.put(text, snapshot)
-        lease.snapshot = snapshot
-        reach("files.restored")
-
-    async def save(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Upload changed files. Raises the errors of ``SessionFiles.save``."""
-        if lease.snapshot is None:  # the work is outside a session, or the local folder is not the session's
-            return ""
-        most_bytes = self._settings.files_max_bytes if bounded else 0
-        while True:
-            if bounded:
-                await self._await_store(lease)
-            try:
-                with self._noting():
-                    await self._threads.transfers(self._save, lease, lease.snapshot, most_bytes)
-                return str(lease.snapshot.pointer or "")
-            except FilesUnavailable:
-                if not bounded or lease.reason:
-                    raise
-
-    async def _await_store(self, lease: Lease) -> None:
-        """Wait until the object store is available. Raises ``FilesUnavailable`` if the turn must not wait."""
-        wait = _FIRST_WAIT
-        while why := await self._threads.transfers(self.trouble):
-            log.warning("session.waits", error=why[:200], reason=lease.reason)
-            if lease.reason:
-                raise FilesUnavailable(why)
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        try:
-            yield
-        except FilesUnavailable:
-            self._away = True
-            raise
-
-    def trouble(self) -> str:
-        """Return why the object store is unavailable; probes the store only after a failed transfer."""
-        if self._away:
-            try:
-                self._short.probe()
-            except (FilesUnavailable, FilesLost) as error:
-                return str(error)
-            self._away = False
-        return ""
-
-    def _save(self, lease: Lease, base: Snapshot, most_bytes: int) -> None:
-        turn, token = lease.claim.turn, hashlib.sha256(lease.claim.token.encode()).hexdigest()[:16]
-        folder = session_directory(self._settings.sessions_dir, turn.request.session_id)
-        name = f"{session_digest(turn.request.session_id)}/{turn.turn_id}.{token}.{secrets.token_hex(4)}"
-        grace = self._settings.files_grace_seconds
-        try:
-            with opened(folder) as session:
-                made = packed(folder, session, name, base, most_bytes=most_bytes, grace=grace)
-        except FileNotFoundError:  # no agent of the session worked on this machine
-            return
-        if made is None:
-            return
-        snapshot, content = made
-        self._objects.put(name, content)
-        reach("files.uploaded")
-        lease.snapshot = snapshot
-        self._read.put(str(snapshot.pointer), snapshot)
-
-
 def session_files(settings: Settings, ledger: Ledger, threads: Threads) -> SessionFiles:
-    """Return the storage that the settings name. Raises ``SettingsError``."""
-    return SnapshotStore(settings, ledger, threads, Objects(settings)) if settings.files else SharedFolder()
+    """Return where these settings keep sessions' files. Raise ``SettingsError`` if it is unusable."""
+    plugin = find_session_files(settings)
+    files: SessionFiles = plugin.work(settings, ledger, threads) if plugin else SharedFolder()
+    return files

@@ -18,9 +18,9 @@ from api_client.contract import tasks
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
+from api_client.contract.session_files import SessionFilesError
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from api_client.snapshots.objects import FilesUnavailable
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.claim import JudgingHeldBack
 from api_client.turns.record.moves import Move, asked_anew, judged
@@ -30,7 +30,6 @@ from worker.enforcement.examination import refused
 from worker.enforcement.faults import fault_words
 from worker.enforcement.policy import decide
 from worker.enforcement.rules import EVIDENCE
-from worker.files.snapshots import SessionTooLarge
 from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
 from worker.turns.judges import CannotJudge, Case
@@ -115,7 +114,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, continued=lease.continued)
     try:
         await publisher.publish(parts, lease, accepted, found.files, ended)
-    except (JudgingHeldBack, SettingsError, SessionTooLarge, FilesUnavailable):
+    except (JudgingHeldBack, SettingsError, SessionFilesError):
         return None  # the problem is found again once the run is stored
     except OSError as error:
         if not await parts.threads.files(parts.host.look):

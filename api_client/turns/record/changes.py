@@ -167,7 +167,7 @@ class Changes:
         yield from self._numbered(claim, command)
 
     def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[CommitResult]:
-        """Write what was decided and give the lease back. ``files``: the session's snapshot from now on, if it changes.
+        """Write what was decided and give the lease back. ``files``: where the session's files now are, if new.
 
         Reading raises ``LeaseLost``, and a run that was judged at once ``JudgingHeldBack``: nothing was written.
         """
@@ -214,7 +214,7 @@ class Changes:
         words: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1, "keep": int(keep), "task": task}
         words |= {"left": " ".join(claim.left_behind), "files": files}
         words |= sent.arguments()
-        command = self._command("commit", *_ids(claim), read, words, sent.rest(), self._snapshots(claim, files))
+        command = self._command("commit", *_ids(claim), read, words, sent.rest(), self._files_key(claim, files))
         if not sent.ahead:
             return command
         texts = [part for name, text in sent.ahead.items() for part in (f"{sent.move.attempt}:{name}", text)]
@@ -248,8 +248,8 @@ class Changes:
                 yield Command(_nothing, ("HDEL", command.ahead[1], *command.ahead[2::2]))
             raise
 
-    def _snapshots(self, claim: Claim, files: str) -> tuple[str, ...]:
-        """The key that a command needs besides the turn's where the session gets another snapshot."""
+    def _files_key(self, claim: Claim, files: str) -> tuple[str, ...]:
+        """The key that a command needs besides the turn's where the session's files change."""
         return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
@@ -268,7 +268,7 @@ class Changes:
             return bool(said == b"sealed")
 
         words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
-        return self._command("seal", *_ids(claim), read, words, more_keys=self._snapshots(claim, files))
+        return self._command("seal", *_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
     def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
         """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""

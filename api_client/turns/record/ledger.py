@@ -176,7 +176,7 @@ class Ledger:
                 await asyncio.sleep(patience.after(error))
 
     async def files(self, claim: Claim) -> str:
-        """The current snapshot of the claimed session's files (``api_client.snapshots``); empty for none."""
+        """Return where the claimed session's files are stored; empty for none."""
         request = claim.turn.request
         key = keys_of(self._settings.namespace, claim.turn.turn_id).files
         return await self._do(Command(text_of, ("HGET", key, session_digest(request.session_id))), patient=True)

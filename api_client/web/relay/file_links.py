@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from urllib.parse import quote
 
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
+from api_client.contract.session_files import SessionFilesError
 from api_client.turns.turn_files import LinkedFile, files_of, kept_files
 from api_client.web.errors import ApiError
 from api_client.web.relay.relay import Relay
@@ -22,7 +22,7 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
     if not turn.success:
         return []
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    kept = await kept_files(relay.client.snapshots, turn)
+    kept = await kept_files(relay.client.session_files, turn)
     until = int(time.time() + relay.settings.link_seconds)
     found = []
     for file in await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept):
@@ -33,8 +33,8 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
 
 
 async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return links to a turn's files; none where the object store does not list them now."""
-    with suppress(FilesLost, FilesUnavailable):
+    """Return links to a turn's files; none where stored files cannot be listed now."""
+    with suppress(SessionFilesError):
         return await linked_files(relay, turn_id, owner)
     return []
 

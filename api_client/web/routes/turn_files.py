@@ -66,7 +66,7 @@ async def send_linked_file(
 async def _sent(request: Request, relay: Relay, turn_id: str, path: str, owner: str | None) -> Response:
     turn = await relay.client.reader.get(turn_id, owner=owner)
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    kept = await kept_files(relay.client.snapshots, turn)
+    kept = await kept_files(relay.client.session_files, turn)
     file, fd = await asyncio.to_thread(open_file, relay.settings, turn, attempts, path, kept)
     try:
         start, end = _range(request.headers.get("range", ""), file.size)

@@ -46,7 +46,6 @@ def examine() -> Iterator[Finding]:
     from worker.cli.checks.broker import brokers
     from worker.cli.checks.callers import callers
     from worker.cli.checks.machine import machine
-    from worker.cli.checks.object_store import object_store
     from worker.cli.checks.plugins import plugin_checks, plugins
     from worker.cli.checks.workers import workers
 
@@ -61,7 +60,6 @@ def examine() -> Iterator[Finding]:
     for fault in find_setting_faults(settings):
         yield Finding(fault.check, "wrong", fault.message, fault.fix)
     yield from machine(settings)
-    yield from object_store(settings)
     about_the_store = [*brokers(settings)]
     yield from about_the_store
     if any(found.state == "wrong" and found.check in {"store", "restore", "submit"} for found in about_the_store):

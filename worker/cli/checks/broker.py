@@ -30,8 +30,6 @@ PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
 #: Largest clock difference before logs and metrics become misleading.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
-#: Largest clock difference of an object store, whose clock has a resolution of seconds.
-_FILES_SKEW_SECONDS = 60.0
 
 _ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
 

@@ -15,7 +15,6 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import GC_AT
 from api_client.contract.settings import Settings, load, require_store
 from api_client.index.clearing import clear
-from api_client.snapshots.object_clearing import ClearedObjects, clear_objects
 from worker.cli import NO
 from worker.cli.output import json_option, write_json
 from worker.cli.store_access import whoami, with_client
@@ -51,15 +50,18 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
         async with nullcontext() if dry_run else client.orders.place("gc", by=whoami()):
             return await clear(client.store, dry_run=dry_run, events=lives["events"], attempts=lives["attempts"])
 
-    async def objects(client: TurnsClient) -> ClearedObjects:
-        found, of_sessions = client.snapshots.objects, lives["sessions"]
-        return await clear_objects(client.store, found, now=time.time(), session_seconds=of_sessions, dry_run=dry_run)
+    async def objects(client: TurnsClient) -> dict[str, Any]:
+        if client.session_files is None:
+            return {}
+        seconds = lives["sessions"]
+        cleared = await client.session_files.clear(now=time.time(), session_seconds=seconds, dry_run=dry_run)
+        return {"objects": asdict(cleared)}
 
     report: dict[str, Any] = {
         "dry_run": dry_run,
         "store": with_client(store, settings),
         "folders": _folders(settings, lives, dry_run),
-        **({"objects": asdict(with_client(objects, settings))} if settings.files else {}),
+        **with_client(objects, settings),
         "kept_seconds": lives | {what: min(lives[what], whole) for what in ("events", "attempts")},
     }
     if as_json:

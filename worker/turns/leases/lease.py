@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from api_client.snapshots import Snapshot
 from api_client.store.connecting import connect
 from api_client.turns.record.beats import Beats
 from api_client.turns.record.claim import Claim
@@ -45,8 +45,8 @@ class Lease:
         self.claim = claim
         #: Whether the same worker also carried out the preceding task.
         self.continued = False
-        #: The session's files as last loaded or saved by this worker; None before (``session_files``).
-        self.snapshot: Snapshot | None = None
+        #: What the session-files plug-in notes about the files that it restored or saved for this worker.
+        self.stored: Any = None
         #: A command that may give the turn back is in flight; only its reply tells whether the lease was lost.
         self.giving_back = False
         self.deadline = deadline

@@ -1,12 +1,12 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
--- the last key, where files is not empty (hash): sessions' current snapshots
+-- the last key, where files is not empty (hash): where sessions' files are stored
 -- args: token nth# keep task files next state attempt ahead left delay_ms# suspend_ms# outcome ending counters
 -- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms#
 -- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
--- files: the current snapshot of the session's files from now on; '': as it is
+-- files: where the session's files are stored from now on; '': as it is
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
 -- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
 -- left: such facts of moves that never came, with their attempts

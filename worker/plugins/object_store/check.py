@@ -6,10 +6,13 @@ import time
 from collections.abc import Iterator
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.session_files import SessionFilesError
 from api_client.contract.settings import Settings, masked
-from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
-from worker.cli.checks.broker import _FILES_SKEW_SECONDS
 from worker.cli.checks.finding import Finding
+from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects
+
+#: Largest clock difference of an object store, whose clock has a resolution of seconds.
+_FILES_SKEW_SECONDS = 60.0
 
 
 def object_store(settings: Settings) -> Iterator[Finding]:
@@ -19,7 +22,7 @@ def object_store(settings: Settings) -> Iterator[Finding]:
     where = f"{settings.files}{f' at {masked(settings.files_endpoint)}' if settings.files_endpoint else ''}"
     try:
         ahead = Objects(settings, SHORT_PATIENCE).probe() - time.time()
-    except (SettingsError, FilesUnavailable, FilesLost) as error:
+    except (SettingsError, SessionFilesError) as error:
         fix = "check the bucket, HELIX_FILES_ENDPOINT and _REGION, and the credentials (AWS_ACCESS_KEY_ID, ...)"
         yield Finding("files", "wrong", f"{where}: {error}", f"{fix}; they need get, put, delete and list")
         return

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from api_client.snapshots import Snapshot
-from api_client.snapshots.objects import FilesLost, Objects, StoredObject, snapshot_at
+from api_client.contract.session_files import ClearedFiles, SessionFilesGone
 from api_client.store import Store
+from worker.plugins.object_store.objects import Objects, StoredObject, snapshot_at
+from worker.plugins.object_store.snapshots import Snapshot
 
 #: Unless it is at work, or was since.
 _FORGET = """
@@ -21,15 +21,6 @@ if redis.call('EXISTS', KEYS[2]) == 0 and redis.call('HGET', KEYS[1], ARGV[1]) =
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
 """
-
-
-@dataclass(slots=True)
-class ClearedObjects:
-    """What was removed, or would be: objects, and their bytes. ``problems``: what was left alone, and why."""
-
-    objects: int
-    size: int
-    problems: list[str]
 
 
 def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float) -> Iterator[StoredObject]:
@@ -43,14 +34,14 @@ def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, gr
 
 async def clear_objects(
     store: Store, objects: Objects, *, now: float, session_seconds: float, dry_run: bool
-) -> ClearedObjects:
+) -> ClearedFiles:
     """Remove what nobody needs; with ``dry_run`` only count it.
 
     Sessions without a new snapshot for ``session_seconds`` are forgotten, unless they are at work (0: never): their
-    objects go when their grace is over. Raises ``FilesUnavailable``: the object store stays away. ``StoreUnavailable``:
+    objects go when their grace is over. Raises ``SessionFilesAway``: the object store stays away. ``StoreUnavailable``:
     the store does.
     """
-    cleared = ClearedObjects(0, 0, [])
+    cleared = ClearedFiles(0, 0, [])
     grace = store.settings.files_grace_seconds
     found: dict[str, list[StoredObject]] = defaultdict(list)
     # Listed before the pointers are read: what becomes current meanwhile is not in the list, or within its grace.
@@ -74,7 +65,7 @@ async def clear_objects(
             continue
         try:
             current = await asyncio.to_thread(snapshot_at, objects, pointers.get(session, ""))
-        except FilesLost as error:
+        except SessionFilesGone as error:
             cleared.problems.append(str(error))
             continue
         for each in unneeded(each_of, current, now=now, grace=grace):

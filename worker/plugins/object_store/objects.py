@@ -6,7 +6,6 @@ it needs no conditional write, and any service that speaks S3 will do.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import zlib
@@ -16,11 +15,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from api_client.contract.errors import HelixError, SettingsError
-from api_client.contract.keys import session_digest
+from api_client.contract.errors import SettingsError
+from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.contract.settings import Settings
-from api_client.snapshots import Pointer, Snapshot, SnapshotManifest, StoredFile, digest_of
-from api_client.store import Store
+from worker.plugins.object_store.snapshots import Pointer, Snapshot, SnapshotManifest, StoredFile, digest_of
 
 T = TypeVar("T")
 
@@ -29,18 +27,6 @@ _PATIENCE, _ANSWER = 20.0, 60.0
 SHORT_PATIENCE = 3.0
 #: Below its bucket and prefix: objects that say whether the store takes any.
 _PROBES = "probes"
-
-
-class FilesUnavailable(HelixError):
-    """The object store does not answer, or refuses: another time it may work."""
-
-    code = "files_unavailable"
-
-
-class FilesLost(HelixError):
-    """The object store does not have what the store points to, or something else under its name."""
-
-    code = "session_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +41,7 @@ class StoredObject:
 class Objects:
     """The objects of one namespace. Each method blocks, and may be called from any thread.
 
-    Raises ``FilesUnavailable``: the store stayed away for ``patience`` seconds, or refuses.
+    Raises ``SessionFilesAway``: the store stayed away for ``patience`` seconds, or refuses.
     """
 
     def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
@@ -87,7 +73,7 @@ class Objects:
     def parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Parts of an object, each from where and how long; near ones come in one request.
 
-        Raises ``FilesLost``: there is no such object.
+        Raises ``SessionFilesGone``: there is no such object.
         """
         starts, lengths = [at for at, _ in places], [length for _, length in places]
         found = self._asked(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
@@ -111,7 +97,7 @@ class Objects:
         try:
             stored: float = self._asked(lambda: self._api.head(self._store, name))["last_modified"].timestamp()
             if self.parts(name, [(0, len(content))]) != [content]:
-                raise FilesUnavailable("the object store does not return what it was given")
+                raise SessionFilesAway("the object store does not return what it was given")
         finally:
             self.remove(name)
         return stored
@@ -120,9 +106,9 @@ class Objects:
         try:
             return ask()
         except FileNotFoundError as error:
-            raise FilesLost(f"not in the object store: {_said(error)}") from None
+            raise SessionFilesGone(f"not in the object store: {_said(error)}") from None
         except (self._api.exceptions.BaseError, OSError) as error:
-            raise FilesUnavailable(f"the object store: {_said(error)}") from None
+            raise SessionFilesAway(f"the object store: {_said(error)}") from None
 
 
 def _said(error: Exception) -> str:
@@ -135,7 +121,7 @@ def _said(error: Exception) -> str:
 def snapshot_at(objects: Objects, text: str) -> Snapshot:
     """The snapshot that a pointer of the store names; one without files for an empty text.
 
-    Raises ``FilesLost``: it is not there, or is another. ``FilesUnavailable``: the object store stays away.
+    Raises ``SessionFilesGone``: it is not there, or is another. ``SessionFilesAway``: the object store stays away.
     """
     if not text:
         return Snapshot()
@@ -146,7 +132,7 @@ def snapshot_at(objects: Objects, text: str) -> Snapshot:
             raise ValueError("its manifest is another")
         return Snapshot(pointer, SnapshotManifest.from_bytes(end))
     except ValueError as error:
-        raise FilesLost(f"the session's snapshot {text[:200]!r} cannot be read: {error}") from None
+        raise SessionFilesGone(f"the session's snapshot {text[:200]!r} cannot be read: {error}") from None
 
 
 def contents(objects: Objects, pack: str, files: list[StoredFile]) -> list[bytes]:
@@ -159,31 +145,6 @@ def contents(objects: Objects, pack: str, files: list[StoredFile]) -> list[bytes
         except zlib.error:
             content = b""
         if digest_of(content) != each.digest:
-            raise FilesLost(f"the object {pack} does not hold what its snapshot says")
+            raise SessionFilesGone(f"the object {pack} does not hold what its snapshot says")
         found.append(content)
     return found
-
-
-class SnapshotReader:
-    """Reads sessions' current snapshots, where ``HELIX_FILES`` keeps them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._settings: Settings = store.settings
-        self._objects: Objects | None = None
-
-    async def of(self, session_id: str) -> Snapshot | None:
-        """The current snapshot of a session; None where sessions are in a shared folder.
-
-        Raises ``FilesLost``, ``FilesUnavailable``: as ``snapshot_at``. ``StoreUnavailable``: the store does not answer.
-        """
-        if not self._settings.files:
-            return None
-        text = await self._store.send("HGET", self._store.keys.files, session_digest(session_id))
-        return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
-
-    @property
-    def objects(self) -> Objects:
-        """The object store. Raises ``SettingsError``: it cannot be set up so."""
-        self._objects = self._objects or Objects(self._settings, SHORT_PATIENCE)
-        return self._objects

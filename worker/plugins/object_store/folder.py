@@ -15,14 +15,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from api_client.contract.errors import HelixError
-from api_client.snapshots import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
-from api_client.snapshots.objects import Objects, contents
+from api_client.contract.session_files import SessionFilesTooLarge
 from worker.files import recording
 from worker.files.recent import Recent
 from worker.files.safe_io import DIRECTORY, made, read_below
 from worker.files.session import KEPT
 from worker.files.session_fence import HELD, FencedPlace
+from worker.plugins.object_store.objects import Objects, contents
+from worker.plugins.object_store.snapshots import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
 
 MOST_ENTRIES = 20_000
 _ATTEMPTS = "attempts"
@@ -32,12 +32,6 @@ _RACY_SECONDS = 0.1
 _PLAIN = 0o644
 _PIECE = 2**20
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class SessionTooLarge(HelixError):
-    """Raised when a session's folder exceeds the limits of a snapshot."""
-
-    code = "session_too_large"
 
 
 class _Seen(NamedTuple):
@@ -56,7 +50,7 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
     """List the content of a session's folder for a snapshot; only changed files are read.
 
     Raises:
-        SessionTooLarge: the folder exceeds ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
+        SessionFilesTooLarge: the folder exceeds ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
     """
     before, now = _known.get(path) or {}, time.time_ns()
     seen: dict[str, tuple[_Seen, str]] = {}
@@ -69,7 +63,7 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
         total += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
         if number >= MOST_ENTRIES or (most_bytes and total > most_bytes):
             held = f"more than {MOST_ENTRIES} files" if number >= MOST_ENTRIES else f"more than {most_bytes} bytes"
-            raise SessionTooLarge(f"the session's folder holds {held}")
+            raise SessionFilesTooLarge(f"the session's folder holds {held}")
         if stat.S_ISDIR(facts.st_mode):
             folders.add(name)
         elif stat.S_ISLNK(facts.st_mode):
@@ -126,7 +120,7 @@ def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> 
 
     Raises:
         OSError: the folder cannot be written. FileNotFoundError: a later holder fenced this folder off.
-        FilesLost, FilesUnavailable: the object store lacks files or is unreachable.
+        SessionFilesGone, SessionFilesAway: the object store lacks files or is unreachable.
     """
     here, wanted = found_in(holder.path, holder.session), manifest.found
     _remove(holder, here, wanted)
@@ -198,7 +192,7 @@ def packed(
         grace: seconds for which retired objects are kept.
 
     Raises:
-        SessionTooLarge: the folder exceeds a limit.
+        SessionFilesTooLarge: the folder exceeds a limit.
     """
     found = found_in(path, session, most_bytes=most_bytes)
     if found == base.manifest.found:

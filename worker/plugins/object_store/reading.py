@@ -1,0 +1,67 @@
+"""Reading and clearing of stored sessions: what relays and operators do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from api_client.contract.keys import session_digest
+from api_client.contract.session_files import ClearedFiles
+from api_client.store import Store
+from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects, contents, snapshot_at
+from worker.plugins.object_store.snapshots import Snapshot
+
+
+class SnapshotReader:
+    """Reads sessions' current snapshots. See ``StoredSessions``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._objects: Objects | None = None
+
+    async def read(self, session_id: str) -> SnapshotFiles:
+        """Return the files of the current snapshot."""
+        return SnapshotFiles(await self.of(session_id), self.objects)
+
+    async def of(self, session_id: str) -> Snapshot:
+        """Return the current snapshot of a session, an empty one if there is none."""
+        text = await self._store.send("HGET", self._store.keys.files, session_digest(session_id))
+        return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
+
+    async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
+        """Remove objects that nobody needs."""
+        from worker.plugins.object_store.clearing import clear_objects
+
+        return await clear_objects(self._store, self.objects, now=now, session_seconds=session_seconds, dry_run=dry_run)
+
+    @property
+    def objects(self) -> Objects:
+        """Return the object store. Raise ``SettingsError`` if the settings are unusable."""
+        self._objects = self._objects or Objects(self._store.settings, SHORT_PATIENCE)
+        return self._objects
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFiles:
+    """Files of a snapshot. See ``StoredFiles``."""
+
+    snapshot: Snapshot
+    objects: Objects
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return the size of each file, by path."""
+        return {path: file.size for path, file in self.snapshot.manifest.files.items()}
+
+    def open(self, path: str) -> tuple[int, int]:
+        """Return a descriptor of the file's content in a temporary file, and its size."""
+        file = self.snapshot.manifest.files.get(path)
+        if file is None:
+            raise FileNotFoundError(path)
+        with tempfile.TemporaryFile() as draft:
+            draft.write(contents(self.objects, file.pack, [file])[0])
+            draft.flush()
+            return os.dup(draft.fileno()), file.size
