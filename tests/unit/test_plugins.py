@@ -8,6 +8,7 @@ import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.session_files import find_session_files
 from api_client.contract.settings import Settings, load
 from api_client.tracing.switch import why_off
 from worker import agents as registry
@@ -61,6 +62,14 @@ def test_a_model_whose_runner_is_in_a_missing_plugin_says_which_one(
     said = f"the runner {name!r} is in the plug-in worker.plugins.{name}, which is not installed; there are: claude_cli"
     with pytest.raises(SettingsError, match=said):
         build_runner(spec)
+
+
+def test_an_object_store_without_its_plugin_is_a_wrong_setting(nothing_installed: None) -> None:
+    with pytest.raises(
+        SettingsError, match=r"HELIX_FILES: the store of session files 's3' is in the plug-in worker.pl"
+    ):
+        find_session_files(Settings(files="s3://bucket"))
+    assert find_session_files(Settings()) is None
 
 
 def test_an_entry_point_whose_package_was_removed_is_a_missing_plugin(

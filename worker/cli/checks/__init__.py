@@ -66,7 +66,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
     else:
         yield from workers(settings)
-        yield from plugin_checks(settings)
+    yield from plugin_checks(settings)
     yield from callers(settings)
     yield from _of_agents(settings)
 
