@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.offered import BUILT_IN
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
 from worker.enforcement.rules import RULES, FinishedRun, Rule
@@ -48,6 +49,7 @@ async def collect_evidence(
 
 def _find_collecting_rules(parts: EngineParts, turn: Turn) -> tuple[type[Rule], ...]:
     try:
-        return tuple(rule for kind in sorted(parts.policies.rules(turn)) if (rule := RULES.get(kind)) and rule.collects)
+        kinds = sorted(parts.policies.rules(turn) - {*BUILT_IN})  # plain validators: no entry point is looked up
+        return tuple(rule for kind in kinds if (rule := RULES.get(kind)) and rule.collects)
     except ValueError:  # an installed rule cannot be imported: the validation reports it
         return ()
