@@ -23,7 +23,9 @@ class EscalationAdmission(Admission):
         request = turn.request
         if (asked := Escalation.of(request)) is not None:
             check_escalation(asked, self._settings.models)
-        elif find_work(request).hands_on or any(Action.ESCALATE in order for order in request.policy.values()):
+        elif find_work(request).hands_on or (
+            request.policy and any(Action.ESCALATE in order for order in request.policy.values())
+        ):
             found = escalation_of(self._settings.of_model(request.model))
             check_escalation(found, self._settings.models)
             request = replace(request.attach(NAME, found), filled=(*request.filled, NAME))

@@ -18,7 +18,7 @@ from api_client.policies import Policies
 from api_client.policies.flows import FLOW, Flows, with_flow
 from api_client.policies.kept import keep
 from api_client.policies.prompts import Prompts
-from api_client.policies.turn_replays import is_replay
+from api_client.policies.turn_replays import REPLAY_OF
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 
@@ -41,7 +41,7 @@ class PolicyChoice(Admission):
         """Return the request with its policy's rules and limits."""
         request = turn.request
         flow = request.labels.get(FLOW)
-        if is_replay(request) and flow and flow not in await self.flows.active():
+        if REPLAY_OF in request.labels and flow and flow not in await self.flows.active():
             request = await self.renew(request)
         if self.policies.named:  # which one may be the flow version's
             request = self.policies.completed(await self.flows.given(request))

@@ -29,11 +29,6 @@ def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
     return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
 
 
-def is_replay(request: TurnRequest) -> bool:
-    """Return whether the request repeats an earlier turn."""
-    return REPLAY_OF in request.labels
-
-
 def replay_request(
     turn_id: str, request: TurnRequest, settings: Settings, policies: Policies, *, model: str = "", prompt: str = ""
 ) -> TurnRequest:

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
 from api_client.contract.completion import Verdict
+from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import TurnRetrying
 from api_client.contract.events import Body, data_of
 from api_client.contract.frozen import frozen
@@ -138,7 +139,7 @@ def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
 
 def asked_anew(before: Sequence[AttemptRecord]) -> bool:
     """True when the attempt after these was asked by a person, or of another model, not by the policy's feedback."""
-    return bool(before) and before[-1].decision == "escalate"
+    return bool(before) and before[-1].decision == HANDED_ON
 
 
 def retrying(
