@@ -1,6 +1,8 @@
-"""The store: how it is connected to, in all its forms, and how it is asked; what is noted of who asked it, and logged.
+"""The store: connections in all their forms, commands, the audit log and logging.
 
-Attributes of this package: ``Store`` for everybody on one event loop, ``heed_cancellation`` for loops that ask it.
+Attributes:
+    Store: the store as one event loop uses it.
+    heed_cancellation: a check for loops that ask the store.
 """
 
 from api_client.store.store import Store, heed_cancellation

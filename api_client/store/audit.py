@@ -1,6 +1,7 @@
-"""The audit log: who asked for what about which turn, and when. One stream; a line is written before its action.
+"""The audit log: who ordered which action on which turn, and when.
 
-So nobody acts without leaving a line; the result is in the turn's own record and events.
+A line is written before its action, so no action lacks a line. The result of an action is in the turn's record and
+events.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.orders import Orders, PlacedOrder
 from api_client.store import Store
 
-#: Lines one question reads at most.
+#: Most lines read by one query.
 _MOST = 10_000
-#: This many turns of a bulk action are named.
+#: Most turns named for a bulk action.
 MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
-    """One action that was asked for.
+    """One ordered action.
 
     Attributes:
-        at: store time, seconds since the epoch.
+        at: the store's time, in seconds since the epoch.
         action: such as cancel, drop or gc, or a person's decision.
-        by: who: ``user@host`` on the command line, ``key:HASH`` through the API.
-        turn_id: the turn, or empty for actions on the whole installation.
-        bulk: what the lines of one bulk action have in common, else empty.
-        detail: how it was asked for, such as the filter of a bulk action.
-        refused: why it was not done; empty when it was, or when its process died before it was known.
+        by: ``user@host`` on the command line, ``key:HASH`` through the API.
+        turn_id: the turn; empty for actions on the whole installation.
+        bulk: the id of a bulk action shared by its lines, or empty.
+        detail: how the action was ordered, such as the filter of a bulk action.
+        refused: why the action failed; empty after success, or if the process died before the result was known.
     """
 
     at: float
@@ -46,11 +47,13 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditGroup:
-    """Lines of one bulk action, or one line by itself.
+    """The lines of one bulk action, or a single line.
 
     Attributes:
-        first: the newest of the lines. count: how many there are. refused: of how many the action was refused.
-        turn_ids: the turns of the first ``MOST_NAMED``.
+        first: the newest line.
+        count: the number of lines.
+        refused: the number of refused lines.
+        turn_ids: the turns of the first ``MOST_NAMED`` lines.
     """
 
     first: AuditLine
@@ -60,7 +63,7 @@ class AuditGroup:
 
 
 def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
-    """The lines in their order, those of one bulk action as one group where its newest line is."""
+    """Group lines in order; a bulk action takes the position of its newest line."""
     groups: dict[object, AuditGroup] = {}
     for number, line in enumerate(lines):
         name = (line.bulk, line.action) if line.bulk else number
@@ -72,23 +75,23 @@ def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
 
 
 class Audit(Orders):
-    """Writes and reads the audit log. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Writes and reads the audit log. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
-        #: Stream: what operators asked for, by whom and when.
+        #: Redis stream of ordered actions.
         self._key = store.keys.named("audit")
         self._keep = store.settings.audit_seconds
 
     async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write a line, and let those go that are older than ``audit_seconds``; returns the line's id."""
+        """Write a line, trim lines older than ``audit_seconds``, and return the line's id."""
         return await self._write({"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]})
 
     @asynccontextmanager
     async def place(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
-        """Write a line before an action. If that raises, or its order is marked, the line says why it was not done."""
+        """Write a line before an action; if the block raises or marks the order, add the refusal to the line."""
         line, order = await self.record(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order
@@ -99,7 +102,7 @@ class Audit(Orders):
             await self.refuse(line, order.refused)
 
     async def refuse(self, line: str, why: str | Exception) -> None:
-        """Add to a line, by its id, why its action was not done. Where the store did not answer, nobody knows."""
+        """Add to a line, by its id, why its action failed. After an outage of the store the result is unknown."""
         if isinstance(why, StoreUnavailable):
             return
         name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "
@@ -111,12 +114,12 @@ class Audit(Orders):
         return written.decode()
 
     async def read(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
-        """The newest ``limit`` lines since then (seconds since the epoch), oldest first; of one turn, if named."""
+        """Return the newest ``limit`` lines after ``since`` (seconds since the epoch), oldest first."""
         entries = await self._ask(self._redis.xrevrange(self._key, min=f"{int(since * 1000)}-0", count=_MOST))
         refused: dict[bytes, str] = {}
         found = []
         for entry, fields in entries or []:
-            if b"of" in fields:  # is behind its line
+            if b"of" in fields:  # refusals follow their line
                 refused[fields[b"of"]] = fields.get(b"refused", b"").decode("utf-8", "replace")
             else:
                 read = {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}

@@ -1,17 +1,17 @@
-"""The store in a Redis Cluster: the master that has the slot of all keys of an installation, wherever that is now.
+"""The store in a Redis Cluster: finds the master of the slot that holds all keys of an installation.
 
-What was compared, for the one place that decides it:
+Alternatives considered:
 
-- redis-py's ``RedisCluster`` sends each command where its key is. Our commands change a turn, the line of owners,
-  lists and figures at once (``turns/lua``): one slot, or a command that is half carried out. So there is
-  nothing to route, and ``store.Connection``, over which all turns of a loop ask, cannot use its connections.
-- Keys spread by session need a connection, a fail-over and a wait for each slot, and what belongs to the installation
-  stays on one master. Beyond one master: several installations behind a router (docs/deploying.md, Cells).
-- One slot, and connections of redis-py that ask where its master is before they connect: done here. It gives fail-over,
-  resharding and many installations in a cluster; the load of one installation is on one master.
+- redis-py's ``RedisCluster`` routes each command by its key. Our commands change a turn, the fair queue, lists and
+  counters at once (``turns/lua``), so all keys need one slot, and there is nothing to route. ``store.Connection``
+  cannot use its connections either.
+- Keys spread by session would need a connection, a failover and a wait per slot, and shared keys would stay on one
+  master anyway. Larger installations use several cells behind a router (docs/deploying.md, Cells).
+- One slot with redis-py connections that ask for the slot's master before connecting, as implemented here. This gives
+  failover, resharding and many installations per cluster; each installation's load is on one master.
 
-A slot that moves or has no master answers MOVED, ASK, TRYAGAIN or CLUSTERDOWN. To us each is a lost connection: who
-asks waits as for a store that is away, and the next connection goes to the master of then.
+A slot that moves or has no master answers MOVED, ASK, TRYAGAIN or CLUSTERDOWN. All four count as a lost connection:
+callers wait as for an unavailable store, and the next connection goes to the current master.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 class SlotAway(RedisConnectionError):
-    """The slot is not at this node, or nowhere just now."""
+    """The slot is not at this node, or has no master at the moment."""
 
 
 _UNKNOWN = "no node of the cluster knows the master of our keys' slot"
@@ -53,12 +53,12 @@ class _AsyncParser(AsyncDefaultParser):  # type: ignore[misc,valid-type]
 
 
 def slot_of(namespace: str) -> int:
-    """The slot of all keys of an installation."""
+    """Return the slot of all keys of an installation."""
     return int(key_slot(Keys(namespace).installation.encode()))
 
 
 def master_of(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
-    """The master of a slot, from the reply of the host ``asked`` to CLUSTER SLOTS; None without one. Pure."""
+    """Return a slot's master from the reply of host ``asked`` to CLUSTER SLOTS; None without a master. Pure."""
     for first, last, master, *_ in slots:
         if first <= slot <= last:
             host = _text(master[0])
@@ -67,7 +67,7 @@ def master_of(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
 
 
 def nodes_of(slots: Iterable[Any]) -> list[Address]:
-    """Every node that a reply to CLUSTER SLOTS names. Pure."""
+    """Return every node named in a reply to CLUSTER SLOTS. Pure."""
     found = [(_text(node[0]), int(node[1])) for _, _, *nodes in slots for node in nodes]
     return list(dict.fromkeys(each for each in found if each[0] not in {"", "?"}))
 
@@ -77,7 +77,7 @@ def _text(name: Any) -> str:
 
 
 class _Nodes:
-    """The nodes to ask for the slot's master, those that knew lately first."""
+    """The nodes to ask for the slot's master, recently successful nodes first."""
 
     def __init__(self, cluster: Cluster, namespace: str, options: Mapping[str, Any]) -> None:
         self._named, self._known = cluster.nodes, list[Address](cluster.nodes)
@@ -88,7 +88,7 @@ class _Nodes:
         return tuple(dict.fromkeys((*self._known, *self._named)))
 
     def _said(self, node: Address, replies: tuple[Mapping[str, str], Sequence[Any]]) -> Address | None:
-        """The slot's master, if the node is of the majority: another one would name the master of before."""
+        """Return the slot's master if the node belongs to the majority; other nodes would name an outdated master."""
         state, slots = replies
         found = master_of(slots, self._slot, node[0]) if state["cluster_state"] == "ok" else None
         if found:
@@ -100,10 +100,10 @@ class _Nodes:
 
 
 class Nodes(_Nodes):
-    """The nodes of a cluster, for programs without a loop."""
+    """The nodes of a cluster, for blocking programs."""
 
     def master(self) -> Address:
-        """The slot's master. Raises SlotAway: no node of the majority answers."""
+        """Return the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
         for node in self._in_turn():
             with redis.Redis(host=node[0], port=node[1], **self._options) as asked, suppress(RedisError, OSError):
                 pipe: Any = asked.pipeline(transaction=False)
@@ -114,10 +114,10 @@ class Nodes(_Nodes):
 
 
 class AsyncNodes(_Nodes):
-    """The nodes of a cluster, for a loop."""
+    """The nodes of a cluster, for an event loop."""
 
     async def master(self) -> Address:
-        """As ``Nodes.master``."""
+        """Return the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
         for node in self._in_turn():
             async with aioredis.Redis(host=node[0], port=node[1], **self._options) as asked:
                 with suppress(RedisError, OSError):

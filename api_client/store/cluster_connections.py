@@ -1,4 +1,4 @@
-"""Connections that ask the nodes before they connect, the first time and again."""
+"""Connections that ask the cluster's nodes for the master before each connect."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class _AsyncTls(_AsyncToMaster, aioredis.SSLConnection):
 
 
 def pool_options(cluster: Cluster, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
-    """What a pool of redis-py takes to have connections to the master of the slot.
+    """Return the options of a redis-py pool whose connections go to the slot's master.
 
-    ``options``: of a pool of connections to the first node.
+    ``options`` are the options of a pool for the first node.
     """
     tls = options.get("connection_class") is not None
     own = {name: value for name, value in options.items() if name not in {"host", "port", "db", "connection_class"}}

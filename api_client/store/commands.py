@@ -1,10 +1,10 @@
-"""The Lua commands that change a turn: how each one's text is built, and how it is called.
+"""Builds and calls the Lua commands that change a turn.
 
-A command's file declares its arguments once: ``-- args: token nth# ...`` (``#``: a number, ``...``: any texts behind
-them). Its whole text is the settings as constants, its part of what all commands have in common, and the command. Of
-the record it reads the fields that its text names, or those of its header: ``-- reads: state``. The server carries out
-the whole text each time, and searches all locals in use for each name of a function that it makes, but finds at once
-what an enclosing function has: so all but ``record.lua`` lies inside one function.
+A command's file declares its arguments once: ``-- args: token nth# ...`` (``#``: a number, ``...``: any further texts).
+The whole script consists of the settings as constants, the needed part of the common files, and the command. The script
+reads the record fields that its text names, or the fields of its header: ``-- reads: state``. Everything except
+``record.lua`` is inside one function, because the server runs the whole text for each call and resolves names of an
+enclosing function fastest.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from api_client.contract.tasks import RUN_QUEUE, Link
 Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
-#: What all commands have in common: around each, and inside its function, in this order.
+#: The common files: around each command, and inside its function, in this order.
 _AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "line.lua", _LUA / "turn.lua", _LUA / "pauses.lua")
 COMMON = (_AROUND, *_INSIDE)
 
-#: Time a decided turn has left at least, in seconds: what a person accepted must not expire on its way.
+#: Time left to a decided turn at least, in seconds, so that an accepted answer does not expire.
 RESUME_SECONDS = 600.0
 
-#: A longer text of a turn is stored apart from its record, once.
+#: Longer texts of a turn are stored separately from its record.
 SHORT_BYTES = 16_384
-#: The form of a turn's record. A worker leaves turns of a later form to later workers.
+#: The version of a turn's record. Workers leave turns of later versions to later workers.
 RECORD_FORM = 1
-#: How long those whom a turn avoids leave it to others, once it may be claimed, in ms.
+#: How long avoided workers leave a claimable turn to others, in milliseconds.
 ELSEWHERE_MS = 5_000
 
-#: Removes a key that still has this value: what another process has written since stays.
+#: Removes a key only if the key still has this value.
 REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 #: The answer of ``line_up.lua`` after which the caller announces the turn.
 BEGUN = "begun"
-#: Its answer is read as ``ReleaseReply``.
+#: The script whose answer is a ``ReleaseReply``.
 RELEASE = _LUA / "release.lua"
-#: Both sides have a turn's first run start, and cancel: a caller its turn, a reaper the one that another interrupts.
+#: Scripts used by clients and workers: clients submit and cancel turns, reapers cancel interrupted turns.
 CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
 
 
@@ -58,9 +58,12 @@ class Script:
     """A Lua command.
 
     Attributes:
-        text: its whole text. sha: how EVALSHA names that.
-        arguments: their names, in order. rest: more texts may follow.
-        keys: how many of ``turn_keys`` it needs.
+        name: the name of the file.
+        text: the whole text.
+        sha: the hash for EVALSHA.
+        arguments: the argument names, in order.
+        rest: whether further texts may follow.
+        keys: the number of ``turn_keys`` needed.
     """
 
     name: str
@@ -71,9 +74,10 @@ class Script:
     keys: int = 20
 
     def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
-        """ARGV for these arguments.
+        """Return ARGV for the given arguments.
 
-        Raises ``TypeError``: an argument is missing, or unknown to the command's header.
+        Raises:
+            TypeError: an argument is missing, or not declared in the command's header.
         """
         if wrong := values.keys() ^ self.arguments or (rest and not self.rest):
             named = ", ".join(sorted(wrong)) if isinstance(wrong, set) else "no rest"
@@ -82,12 +86,12 @@ class Script:
 
 
 def load_script(path: Path, settings: Settings) -> Script:
-    """The command in ``path``, with the settings it is built for."""
+    """Return the command in ``path``, built for the settings."""
     return _built(path, _constants(settings))
 
 
 def line_script(path: Path, settings: Settings) -> Script:
-    """The command in ``path`` about the line of turns, and no turn: what it needs of ``lua/line.lua`` before it."""
+    """Return a command about the fair queue instead of a turn, with the needed parts of ``lua/line.lua``."""
     own = path.read_text()
     common = [*_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_needed(common, own), own])
@@ -95,17 +99,17 @@ def line_script(path: Path, settings: Settings) -> Script:
 
 
 def queue_in(settings: Settings) -> str:
-    """The list of messages for agents, where it is in the store's own database; else empty."""
+    """Return the list of messages for agents if the list is in the store's database; otherwise an empty string."""
     return f"{settings.namespace}:celery:{RUN_QUEUE}" if settings.has_queues else ""
 
 
 @frozen(slots=True)
 class ReleaseReply:
-    """What ``release.lua`` answers.
+    """The answer of ``release.lua``.
 
     Attributes:
-        places: taken places, as the store names them: ``OWNER|ID``.
-        left: turns that the caller announces: link, turn id, session id.
+        places: occupied slots, as the store names them: ``OWNER|ID``.
+        left: turns for the caller to announce: task, turn id, session id.
     """
 
     places: tuple[str, ...] = ()
@@ -113,19 +117,19 @@ class ReleaseReply:
 
     @classmethod
     def read(cls, reply: Any) -> ReleaseReply:
-        """Read the reply. Raises ``ValueError`` where it names no link."""
+        """Parse the reply. Raises ``ValueError`` if a task is malformed."""
         places, left = ([part.decode() for part in each] for each in reply)
         turns = zip(left[::3], left[1::3], left[2::3], strict=True)
         return cls(tuple(places), tuple((Link.parse(link), turn_id, session) for turn_id, link, session in turns))
 
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """KEYS of ``release.lua``: as of every command; of those of a turn there is none."""
+    """Return KEYS of ``release.lua``, in the order of every command, with a placeholder for a turn's keys."""
     return (*[keys.due] * 5, *_shared_keys(keys), *line_keys(keys, queue))
 
 
 def plain_script(path: Path) -> Script:
-    """A script that is independent: its header names its KEYS and ARGV."""
+    """Return a self-contained script, whose header names its KEYS and ARGV."""
     text = path.read_text()
     return Script(path.stem, text, _sha(text), (), rest=True)
 
@@ -135,7 +139,7 @@ def _sha(text: str) -> str:
 
 
 def command_text(path: Path) -> str:
-    """A command's own text."""
+    """Return the text of a command's file."""
     return path.read_text()
 
 
@@ -161,11 +165,11 @@ def _built(path: Path, constants: str) -> Script:
             own,
         ]
     )
-    keys = 20 if "KEYS[13]" in text else 12  # one that has nothing to do with the line
+    keys = 20 if "KEYS[13]" in text else 12  # commands without the fair queue need fewer keys
     return Script(path.stem, text, _sha(text), tuple(name.rstrip("#") for name in names), rest, keys)
 
 
-#: Where a declaration of the common files begins, and the names it declares.
+#: The start of a declaration in the common files, and the names it declares.
 _DECLARED = re.compile(r"^(?=local |\w+ = function)", re.MULTILINE)
 _NAMES = re.compile(r"(?:local )?(?:function )?(\w+(?:, \w+)*)")
 _COMMENT, _TEXT = re.compile(r"--.*$", re.MULTILINE), re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -176,7 +180,7 @@ def _declarations(path: Path) -> list[str]:
 
 
 def _needed(declarations: Sequence[str], used_by: str) -> list[str]:
-    """Those of the declarations that a text uses, or one of them does, in their order."""
+    """Return the declarations that a text uses, directly or through other declarations, in order."""
     words = {text: _words(text) for text in declarations}
     wanted, found = {*_words(used_by)}, set[str]()
     while more := [text for text in declarations if text not in found and wanted & _declared(text)]:
@@ -196,7 +200,7 @@ def _declared(text: str) -> frozenset[str]:
 
 
 def _fields(needed: Sequence[str], own: str) -> list[str]:
-    """The fields of the record that a command reads: those of its header, or those that its text names."""
+    """Return the record fields that a command reads, from its header or from its text."""
     if declared := re.search(r"^-- reads: (.*)$", own, re.MULTILINE):
         return sorted({"seq", *declared[1].split()})
     code = _COMMENT.sub("", "\n".join([*needed, own]))
@@ -216,7 +220,7 @@ def _argument(name: str, at: int) -> str:
 
 
 def _constants(settings: Settings) -> str:
-    """The settings the commands need, as Lua."""
+    """Return the settings for the commands as Lua constants."""
     values = {
         "ANNOUNCE_MS": int(settings.announce_seconds * 1000),
         "RETENTION_MS": int(settings.retention_seconds * 1000),
@@ -247,14 +251,14 @@ def _breaker_of(settings: Settings) -> list[int]:
 
 
 def _constant(name: str, value: object) -> str:
-    """A number; a table is made where it is asked for, which most commands do not."""
+    """Return a constant; tables become functions, because most commands do not use them."""
     if isinstance(value, int):
         return f"local {name} = {value}"
     return f"local function {name}() return {_literal(value)} end"
 
 
 def _literal(value: object) -> str:
-    """A number, text, list or mapping as Lua writes it."""
+    """Format a number, text, list or mapping as Lua."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'[{_literal(name)}] = {_literal(part)}' for name, part in value.items())} }}"
     if isinstance(value, list):
@@ -262,11 +266,14 @@ def _literal(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-@lru_cache(maxsize=256)  # the same for each command of a turn: as `keys_of`
+@lru_cache(maxsize=256)  # the same for all commands of a turn, like `keys_of`
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
-    """KEYS[1..20] of every command, in the order ``lua/record.lua`` and ``lua/line.lua`` name them.
+    """Return KEYS[1..20] of every command, in the order of ``lua/record.lua`` and ``lua/line.lua``.
 
-    ``queue``: ``Settings.run_list``. Raises ``ValueError``: ``turn_id`` has the wrong form.
+    ``queue`` is the result of ``queue_in``.
+
+    Raises:
+        ValueError: ``turn_id`` has the wrong form.
     """
     keys = keys_of(namespace, turn_id)
     own = (keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
@@ -275,12 +282,12 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
 
 @lru_cache(maxsize=1024)
 def _shared_keys(keys: Keys) -> tuple[str, ...]:
-    """Return those that are the same for all turns."""
+    """Return the keys shared by all turns."""
     return keys.of_all_turns
 
 
 @lru_cache(maxsize=1024)
 def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """KEYS[13..19]. Without a queue in this database its place has another key, which no command uses as a queue."""
+    """Return KEYS[13..19]. Without a queue in this database, an unused key takes the queue's position."""
     owners = keys.turns_of("interactive"), keys.turns_of("background")
     return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, queue or keys.places)

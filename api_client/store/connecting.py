@@ -1,7 +1,7 @@
-"""Connecting to the store in each of its forms: one server, by TCP, TLS or a unix socket; Sentinel's master; a cluster.
+"""Connects to the store in each of its forms: a single server (TCP, TLS, unix socket), Sentinel, or a cluster.
 
-Nothing else in the product makes such a connection. All uses of redis-py beyond its documents are here, and
-tests/integration/test_connection.py names them.
+All connections are made here. This module contains all uses of undocumented parts of redis-py;
+tests/integration/test_connection.py lists them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.sentinels import Sentinels
 from api_client.store import cluster_connections
 
-#: Every reader of a turn, and every agent's writer, may hold one. The library's own limit (100) would be the number of
-#: streams a relay can serve, and is below what HELIX_RUN_SLOTS may be.
+#: Every reader of a turn and every agent's writer may hold a connection. The library's limit of 100 would limit the
+#: streams of a relay and HELIX_RUN_SLOTS.
 _MOST_CONNECTIONS = 2**16
-#: Connections kept for the next who needs one; the rest is closed when it is given back.
+#: Idle connections kept for reuse.
 _KEPT_CONNECTIONS = 16
-#: What the reader says when a reply is not whole yet.
+#: The reader's result for an incomplete reply.
 NOT_YET = object()
 
 
@@ -51,12 +51,13 @@ def open_store(
     resends: int = 0,
     single: bool = False,
 ) -> aioredis.Redis:
-    """A pool of connections for one event loop; ``answer_seconds`` bounds signing in too, and what Sentinel is asked.
+    """Return a pool of connections for one event loop.
 
-    ``single``: of one connection, for which the others wait.
+    ``answer_seconds`` also limits the login and questions to Sentinel. With ``single`` the pool has one connection, for
+    which all callers queue.
 
     Raises:
-        SettingsError: no store is set.
+        SettingsError: no store is configured.
     """
     retry = AsyncRetry(ExponentialBackoff(cap=0.2, base=0.02), resends)
     options = _options(connect_seconds, answer_seconds, retry)
@@ -75,10 +76,10 @@ def open_store(
 
 
 def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
-    """A pool of blocking connections, for a thread that no loop may hold up and for programs without one.
+    """Return a pool of blocking connections, for threads independent of an event loop and for programs without one.
 
     Raises:
-        SettingsError: no store is set.
+        SettingsError: no store is configured.
     """
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), resends)
     options = _options(min(2.0, answer_seconds), answer_seconds, retry)
@@ -99,14 +100,14 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
         "socket_timeout": answer_seconds,
         "retry": retry,
         "max_connections": _MOST_CONNECTIONS,
-        # Signing in takes one round trip instead of four: a link may be slow, and a lease not be kept until it is done.
+        # Log in with one round trip instead of four, because a slow login could cost leases.
         "driver_info": None,
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
 
 
 def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What an address says; ``?credential_provider=package.module.Class`` is one of redis-py, as for Celery."""
+    """Return the options of an address; ``?credential_provider=package.module.Class`` names a redis-py provider."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
         try:
@@ -122,31 +123,31 @@ def _master(sentinels: Sentinels, kind: type) -> dict[str, Any]:
 
 
 class _Pool(aioredis.ConnectionPool):
-    """Connections to the store. Few idle ones stay: a burst of streams leaves none behind."""
+    """A pool that keeps few idle connections, so that a burst of streams leaves none behind."""
 
     def make_connection(self) -> Any:
-        """A connection whose commands hiredis packs: redis-py packs them word by word."""
+        """Return a connection that packs commands with hiredis, faster than redis-py."""
         made: Any = super().make_connection()  # type: ignore[no-untyped-call]
         made.pack_command = partial(_packed, made.pack_command)
         return made
 
     async def release(self, connection: Any) -> None:
-        """Give a connection back."""
+        """Return a connection to the pool."""
         await super().release(connection)
         while len(self._available_connections) > _KEPT_CONNECTIONS:
-            # Taken out first: nobody else gets it while it closes.
+            # Removed first, so that no caller gets the closing connection.
             await self._available_connections.pop(0).disconnect()
 
 
 def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
-    if isinstance(words[0], str) and " " not in words[0]:  # "CONFIG GET" is two words on the wire
-        with contextlib.suppress(TypeError):  # a word of a type that redis-py may know
+    if isinstance(words[0], str) and " " not in words[0]:  # redis-py splits names such as "CONFIG GET" into two words
+        with contextlib.suppress(TypeError):  # redis-py may know the type of the word
             return [hiredis.pack_command(words)]
     return by_redis(*words)
 
 
 class _SentinelPool(_Pool, SentinelConnectionPool):
-    """Connections to the master that Sentinel names."""
+    """Connections to the master named by Sentinel."""
 
 
 class _Single(aioredis.BlockingConnectionPool):
@@ -179,26 +180,27 @@ class _AsyncOfSentinel(AsyncSentinelManagedConnection):
 
 
 class OpenedConnection:
-    """A connection that redis-py made and signed in; its transport is ours.
+    """A connection opened and authenticated by redis-py, whose transport we use directly.
 
-    redis-py's own reading and packing costs a turn more than all else that is done with the store.
+    redis-py's own reading and packing would cost more than all other work with the store.
 
     Attributes:
-        transport: where commands are written. reader: makes replies of the bytes fed to it.
+        transport: the transport for commands.
+        reader: parses replies.
     """
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection  # its writer would close the transport when it is collected
+        self._connection = connection  # keeps the writer alive, which would close the transport on collection
         self.transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
         error_of = connection._parser.parse_error  # noqa: SLF001
         self.reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=NOT_YET)
 
     def close(self) -> None:
-        """Give it up at once."""
+        """Close the connection at once."""
         self.transport.abort()
-        self._connection._close()  # noqa: SLF001  # or it complains, when collected, that nobody closed it
+        self._connection._close()  # noqa: SLF001  # avoids a warning about an unclosed connection
 
 
 def socket_of(connection: Any) -> Any:
-    """The socket of a blocking connection, for an answer that is not of the protocol."""
+    """Return the socket of a blocking connection, for replies outside the protocol."""
     return connection._sock  # noqa: SLF001

@@ -1,10 +1,9 @@
-"""One connection to the store for a whole event loop: commands that are asked for at the same time leave together.
+"""One pipelined connection to the store for an event loop.
 
-Nobody waits for a connection, and none is made per command: each command gets the next place in the line, and the
-replies come in that order. A connection that is lost, or owes an answer for too long, fails the commands in its
-line; the next command makes another one. So it is for commands that may be sent twice, as those of the ledger and
-of a submit may. What keeps a connection waiting (WAIT) or brings megabytes goes elsewhere: the line waits behind
-it. Who listens to channels has a ``Subscription``.
+Commands requested at the same time are sent together, and replies arrive in the same order. A lost or silent connection
+fails all waiting commands, and the next command opens another connection; so commands must be safe to send twice.
+Commands that block the connection (WAIT) or return megabytes use other connections. Listening to channels needs a
+``Subscription``.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from api_client.store.connecting import NOT_YET, OpenedConnection, open_store
 
 
 class Connection:
-    """The store, as the coroutines of one loop ask it. Used by that loop alone.
+    """The store for the coroutines of one event loop.
 
-    ``connect_seconds`` bounds each step of connecting and signing in, ``answer_seconds`` how long the store may be
-    silent while it owes an answer.
+    ``connect_seconds`` limits each step of connecting and logging in, ``answer_seconds`` the silence of the store while
+    a reply is due.
     """
 
     def __init__(self, settings: Settings, *, connect_seconds: float = 2.0, answer_seconds: float = 5.0) -> None:
         opened = open_store(settings, connect_seconds=connect_seconds, answer_seconds=connect_seconds)
-        self._pool: Any = opened.connection_pool  # it makes connections, and keeps none
+        self._pool: Any = opened.connection_pool  # makes connections and keeps none
         self._answer_seconds = answer_seconds
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
 
     def ask(self, *words: Word) -> Awaitable[Any]:
-        """The reply to one command.
+        """Return the reply to one command.
 
         Raises:
             RedisError: the store does not answer, or answers with an error.
@@ -51,7 +50,7 @@ class Connection:
         return await (await self._opened()).ask(words)
 
     async def another(self) -> OpenedConnection:
-        """Another connection to the same store, for its own purpose.
+        """Open another connection to the same store for a special purpose.
 
         Raises:
             RedisError: the store does not answer.
@@ -64,14 +63,14 @@ class Connection:
         return OpenedConnection(made)
 
     async def close(self) -> None:
-        """Close the connection; what still waits for an answer fails."""
+        """Close the connection; waiting commands fail."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         if self._line:
             self._line.end(RedisConnectionError("closed"))
 
     async def _opened(self) -> _Line:
-        """A new line. All who need one wait for the same; who goes away does not end it for the others."""
+        """Return a new pipeline, shared by all callers that wait. A cancelled caller does not cancel the others."""
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open(), name="store connection")
         return await asyncio.shield(self._opening)
@@ -82,10 +81,10 @@ class Connection:
 
 
 class OneConnection(Connection):
-    """One connection for all that a loop asks, a command after another: for those who look again and again.
+    """A single connection for sequential commands, for pollers.
 
     Attributes:
-        redis: the same connection, as redis-py's client.
+        redis: the same connection as a redis-py client.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -93,7 +92,7 @@ class OneConnection(Connection):
         self._pool = self.redis.connection_pool
 
     async def ask(self, *words: Word) -> Any:
-        """As ``Connection.ask``."""
+        """Return the reply to one command. Raises ``RedisError``."""
         connection = await self._pool.get_connection()
         try:
             await connection.send_command(*words)
@@ -102,12 +101,12 @@ class OneConnection(Connection):
             await self._pool.release(connection)
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         await self.redis.aclose()
 
 
 class _Line(asyncio.Protocol):
-    """One connection that was made, until it is lost. ``lost`` says why it was."""
+    """One open connection until it is lost; ``lost`` holds the cause."""
 
     def __init__(self, connection: OpenedConnection, answer_seconds: float) -> None:
         self.lost: Exception | None = None
@@ -123,17 +122,17 @@ class _Line(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """True if it takes commands: it is not lost, nor of a loop that ended (a program may run one after another)."""
+        """Return True unless the connection is lost or belongs to an ended event loop."""
         return self.lost is None and self._loop is asyncio.get_running_loop()
 
     def ask(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
-        """The reply to one command. It fails as ``Connection.ask``."""
+        """Send a command and return its future reply. Raises the errors of ``Connection.ask``."""
         if self.lost is not None:
             raise self.lost
-        packed = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says: of one word
+        packed = hiredis.pack_command(words)  # type: ignore[arg-type]  # the stub allows a single word only
         if not self._waiting:
             self._silent_since = self._loop.time()
-            self._transport.write(packed)  # nothing is on its way, and the server begins at once
+            self._transport.write(packed)  # nothing is in flight, so the server starts at once
         else:
             if not self._unsent:
                 self._loop.call_soon(self._send)
@@ -148,7 +147,7 @@ class _Line(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
-        """Hand the replies to who waits for them, in the order of the commands."""
+        """Deliver replies to the waiting commands, in order."""
         self._silent_since = self._loop.time()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not NOT_YET:
@@ -156,22 +155,22 @@ class _Line(asyncio.Protocol):
                 continue
             future = self._waiting.popleft()
             if not isinstance(reply, Exception):
-                if not future.done():  # else the asking task was cancelled
+                if not future.done():  # otherwise the caller was cancelled
                     future.set_result(reply)
                 continue
             if not future.done():
                 future.set_exception(reply)
-            # A master no longer, or another's slot: the next connection goes to the master of then.
+            # The server is no master any more or the slot moved; the next connection goes to the current master.
             if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
                 self.end(RedisConnectionError("the store is a master no longer"))
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The store closed the connection, or it broke."""
+        """Fail the waiting commands because the connection broke."""
         self.end(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _look(self) -> None:
-        """End the line when the store was silent for too long; else look again when it may have been."""
+        """Close a connection that was silent for too long, or check again later."""
         now = self._loop.time()
         silent_since = self._silent_since if self._waiting else now
         if now - silent_since >= self._answer_seconds:
@@ -180,7 +179,7 @@ class _Line(asyncio.Protocol):
             self._looking = self._loop.call_at(silent_since + self._answer_seconds, self._look)
 
     def end(self, why: RedisError) -> None:
-        """Give the connection up, and fail the commands in its line."""
+        """Close the connection and fail the waiting commands."""
         if self.lost is not None:
             return
         self.lost = why
@@ -194,23 +193,23 @@ class _Line(asyncio.Protocol):
 
 
 class Listener(Protocol):
-    """The callback of a subscription, in its loop."""
+    """The callbacks of a subscription, called in its event loop."""
 
     def subscribed(self, channel: bytes) -> None:
-        """From here on no message of the channel is missed; every subscription to it was confirmed."""
+        """Note that every subscription to the channel is confirmed, so that no message is missed from now on."""
 
     def heard(self, channel: bytes, data: bytes) -> None:
-        """A message came."""
+        """Handle a message."""
 
     def lost(self, error: Exception) -> None:
-        """The connection was lost, and every channel with it. Called once, unless ``end`` was called before."""
+        """Handle the loss of the connection and all channels. Called at most once, and not after ``end``."""
 
 
 class Subscription(asyncio.Protocol):
-    """One connection that was made, until it is lost or ended. Used by its loop alone.
+    """One subscribed connection until it is lost or ended. For one event loop.
 
     Attributes:
-        heard_at: when the store said something for the last time, by the loop's clock.
+        heard_at: when the store last sent data, by the loop's clock.
     """
 
     def __init__(self, connection: OpenedConnection, listener: Listener) -> None:
@@ -225,20 +224,20 @@ class Subscription(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """True if it takes commands: it has not ended, nor has its loop (a program may run one after another)."""
+        """Return True unless the subscription or its event loop has ended."""
         return not self._ended and self._loop is asyncio.get_running_loop()
 
     def subscribe(self, channel: bytes) -> None:
-        """Listen to a channel, once that is confirmed."""
+        """Subscribe to a channel; ``Listener.subscribed`` reports the confirmation."""
         self._unconfirmed[channel] += 1
         self._transport.write(hiredis.pack_command((b"SUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Listen to it no more."""
+        """Unsubscribe from a channel."""
         self._transport.write(hiredis.pack_command((b"UNSUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what the store says."""
+        """Pass messages and confirmations to the listener."""
         self.heard_at = self._loop.time()
         self._reader.feed(data)
         while (said := self._reader.gets()) is not NOT_YET and not self._ended:
@@ -257,7 +256,7 @@ class Subscription(asyncio.Protocol):
                 self._listener.subscribed(said[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The store closed the connection, or it broke."""
+        """Report a broken connection to the listener."""
         self._lose(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _lose(self, error: Exception) -> None:

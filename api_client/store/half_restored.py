@@ -1,4 +1,4 @@
-"""A store that a backup is being restored into: nothing starts on it before the restore has ended."""
+"""Refuses to start on a store while a backup is being restored into the store."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: The field of ``Keys.installation`` that says which backup the store is being restored from (``turns restore``).
+#: The field of ``Keys.installation`` with the digest of the backup being restored (``turns restore``).
 RESTORING = "restoring"
 
 
 def refuse_half_restored(settings: Settings) -> None:
-    """Refuse to start on a store whose restore did not end; a store that does not answer is not waited for.
+    """Refuse to start on a store with an unfinished restore. Blocks; an unavailable store is only logged.
 
-    Blocks. Raises ``SettingsError``: says what to do.
+    Raises:
+        SettingsError: the restore has not finished.
     """
     try:
         with connect(settings, answer_seconds=2.0, resends=0) as store:

@@ -1,7 +1,7 @@
-"""Log lines of a package that other programs import: it prints nothing by itself.
+"""Logging for a package that other programs import, silent by default.
 
-Where the program set structlog up (as ours do, by ``worker.logs``), lines go there. Elsewhere they go to the standard
-library's logger of the module, below ``api_client``, which is silent until the program configures ``logging``.
+If the program configured structlog (ours do, in ``worker.logs``), log lines go there. Otherwise they go to the standard
+library's loggers below ``api_client``, which are silent until the program configures ``logging``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-logging.getLogger("api_client").addHandler(logging.NullHandler())  # else warnings would go to standard error
+logging.getLogger("api_client").addHandler(logging.NullHandler())  # keeps warnings off standard error
 
 
 class ModuleLog:
@@ -29,6 +29,6 @@ class ModuleLog:
             said = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
             getattr(self._standard, method)("%s", said)
 
-    #: For the record; for who runs the program; for who has to do something; and that with the exception in hand.
+    #: ``info`` for the record, ``warning`` for operators, ``error`` and ``exception`` for faults that need action.
     info, warning = partialmethod(_say, "info"), partialmethod(_say, "warning")
     error, exception = partialmethod(_say, "error"), partialmethod(_say, "exception")

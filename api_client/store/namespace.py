@@ -1,4 +1,4 @@
-"""The namespace of an installation as a whole, key by key: for a backup, and for checks of the server. Blocking."""
+"""Copies and checks all keys of an installation, for backups and server checks. Blocking."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys
 from api_client.store.half_restored import RESTORING
 
-#: What a server says of a key in a form that it does not read.
+#: Part of a server's error for a key in a foreign format.
 OTHER_VERSION = "version or checksum"
 _BATCH = 200
-#: How long the mark lives that proves that a server takes writes.
+#: Lifetime of the mark that proves writes, in milliseconds.
 _WRITTEN_MS = 60_000
 
 
 def write_mark(store: redis.Redis, namespace: str) -> None:
-    """Write a key that says that the store takes writes. Raises ``RedisError`` when it does not."""
+    """Write a mark that proves that the store accepts writes. Raises ``RedisError``."""
     store.set(Keys(namespace).written, secrets.token_hex(8), px=_WRITTEN_MS)
 
 
 def key_of(store: redis.Redis, namespace: str) -> bytes:
-    """Return a key as the store's server writes it. Raises ``RedisError``."""
+    """Return a key in the serialised form of the store's server. Raises ``RedisError``."""
     write_mark(store, namespace)
     return cast("bytes", store.dump(Keys(namespace).written))
 
 
 def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
-    """Write a key for a moment. Raises ``ResponseError``: the store's server does not read this key."""
+    """Restore a key for a moment. Raises ``ResponseError`` if the target cannot read the key."""
     name = Keys(namespace).probe("restore")
     target.restore(name, 1000, key, replace=True)
     target.delete(name)
 
 
 def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
-    """Refuse a store with turns, unless the backup of this digest was half restored into it. Raises RestoreRefused."""
+    """Refuse a store with turns, unless a restore of this backup was interrupted there. Raises ``RestoreRefused``."""
     keys = Keys(namespace)
     begun = target.hget(keys.installation, RESTORING)
     if begun is not None:
@@ -51,7 +51,9 @@ def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
             )
         return
     pattern = f"{_literal(keys.namespace)}:*"
-    looked_at = {name.encode() for name in (keys.installation, keys.written)}  # a look at an empty store leaves these
+    looked_at = {
+        name.encode() for name in (keys.installation, keys.written)
+    }  # checking an empty store leaves these keys
     found = (name for name in target.scan_iter(match=pattern, count=1000) if name not in looked_at)
     if there := list(islice(found, 1)):
         raise RestoreRefused(
@@ -65,10 +67,12 @@ def _literal(namespace: str) -> str:
 
 
 def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
-    """Copy every key of the namespace from a backup's server into the store; returns how many.
+    """Copy every key of the namespace from a backup's server into the store; return the number of keys.
 
-    The store says from the first key to the last which backup, by its digest, it is being restored from. Raises
-    ``RestoreRefused``: the store's server does not read the keys.
+    During the copy the store is marked with the digest of the backup.
+
+    Raises:
+        RestoreRefused: the store's server cannot read the keys.
     """
     keys = Keys(namespace)
     target.hset(keys.installation, RESTORING, digest)
@@ -78,7 +82,7 @@ def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: 
     for batch in _batches(name for name in found if name != last and name not in passing):
         count += _copy(source, target, batch)
         reach("restore.keys")
-    facts = _copy(source, target, [last])  # with it the mark goes
+    facts = _copy(source, target, [last])  # removes the mark as well
     if not facts:
         target.delete(last)
     return count + facts

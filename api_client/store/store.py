@@ -1,4 +1,4 @@
-"""The store as an event loop asks it: commands with time-outs, and refusals by name."""
+"""The store as an event loop uses it: commands with timeouts, and named errors."""
 
 from __future__ import annotations
 
@@ -27,37 +27,39 @@ log = ModuleLog(__name__)
 
 #: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
-#: How long until a command is sent again, in seconds, and after which errors: its reply may be lost, its master gone.
+#: Delay before a command is sent again, in seconds, and the errors after which it is.
 _RESEND_SECONDS = 0.04
 _RESENT_AFTER = (RedisConnectionError, RedisTimeoutError, ReadOnlyError)
-#: How long a disk or replicas may take to confirm a write, less than ``_ANSWER_SECONDS``, and how often they are asked.
+#: Time for a disk or replicas to confirm a write, below ``_ANSWER_SECONDS``, and the number of tries.
 _CONFIRM_MS = 600
 _CONFIRM_TRIES = 3
-#: A write that the kernel did not take: a server that does not sync by itself answers before it knows.
+#: The kernel refused a write; a server that does not sync itself answers before it knows.
 _NOT_TAKEN = b"aof_last_write_status:err"
-#: A store that takes a write this many milliseconds after another had brought that to the kernel.
+#: A write accepted this many milliseconds later proves that earlier writes reached the kernel.
 _LATER_MS = 1000
 _UNCONFIRMED = {
     "power": "the disk did not confirm the write within 2 seconds",
     "replicated": "too few replicas confirmed the write within 2 seconds",
 }
-#: Longest wait for one answer, a disk's confirmation included.
+#: Longest wait for one reply, including a disk's confirmation, in seconds.
 _PATIENCE_SECONDS = 4.0
 
 
 class Store:
-    """Connections for everybody on one event loop; who asks through it gets an answer or ``StoreUnavailable``.
+    """The store for one event loop. Failed requests raise ``StoreUnavailable``.
 
-    What every turn asks goes over one connection (``send``, ``change``), at a third of the processor time. The rest has
-    a connection for each command, so it may wait there (WAIT), listen, or bring megabytes.
+    Frequent commands share one connection (``send``, ``change``), at a third of the processor time. Other commands use
+    a connection each, and may block (WAIT), listen, or return megabytes.
 
     Attributes:
-        settings: with a store set. redis: the connections for the rest, for ``ask``.
-        keys: the names of its keys. troubles: housekeeping that failed when it was last tried -> why.
+        settings: the settings, with a store.
+        redis: a redis-py client for other commands, for use with ``ask``.
+        keys: the names of the keys.
+        troubles: failed housekeeping and its last error.
     """
 
     def __init__(self, settings: Settings, one: OneConnection | None = None) -> None:
-        """``one``: the only connection to ask over, which is another's to close."""
+        """Create the store. ``one`` is a connection to share, which its owner closes."""
         self.settings = require_store(settings)
         self._sentinels = Sentinels.parse(self.settings.store_url)
         connect, answer = _CONNECT_SECONDS, _ANSWER_SECONDS
@@ -71,12 +73,12 @@ class Store:
 
     @property
     def has_queues(self) -> bool:
-        """True if Celery's queues are in the same database of the same server, so that one command changes both."""
+        """Return True if Celery's queues are in the same database, so that one command can change both."""
         return self.settings.has_queues
 
     @property
     def namespace(self) -> str:
-        """Return what every key begins with."""
+        """Return the prefix of every key."""
         return self.settings.namespace
 
     async def close(self) -> None:
@@ -85,10 +87,10 @@ class Store:
         await self.redis.aclose()
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
-        """Wait for an answer of ``redis``, a few seconds at most.
+        """Wait a few seconds for a reply of ``redis``.
 
         Raises:
-            StoreUnavailable: there was none, or an error.
+            StoreUnavailable: no reply, or an error.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -98,26 +100,28 @@ class Store:
 
     @contextlib.contextmanager
     def housekeeping(self, what: str) -> Iterator[None]:
-        """Let the housekeeping of a submit fail: the submit goes on. The next one tries it again, and so does doctor.
+        """Suppress errors of housekeeping during a submission; the next submission and doctor try again.
 
-        Raises ``StoreUnavailable``: the store does not answer.
+        Raises:
+            StoreUnavailable: the store does not answer.
         """
         self.troubles.pop(what, None)
         try:
             yield
         except (StoreUnavailable, ResponseError, ValueError, TypeError, KeyError) as error:
             cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
-            # A store that refuses all writes takes no turn either, and says why.
+            # A store that refuses all writes refuses the submission as well.
             if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError) or refusal_of(cause):
                 raise
             self.troubles[what] = f"{type(cause).__name__}: {str(cause)[:160]}"
             log.error("housekeeping.failed", what=what, error=self.troubles[what])
 
     async def memory(self) -> dict[str, Any]:
-        """The memory figures of the server (``INFO memory``).
+        """Return the server's memory figures (``INFO memory``).
 
         Raises:
-            StoreUnavailable: as ``ask``. ResponseError: its user may not ask.
+            StoreUnavailable: see ``ask``.
+            ResponseError: the store's user lacks the permission.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -129,45 +133,45 @@ class Store:
         return found
 
     async def note(self, field: str, value: str) -> None:
-        """Note a fact of the installation, such as ``GC_AT``. Raises as ``ask``."""
+        """Store a fact of the installation, such as ``GC_AT``. Raises ``StoreUnavailable``."""
         await self.ask(self.redis.hset(self.keys.installation, field, value))
 
     async def noted(self, field: str) -> str:
-        """Return a noted fact of the installation; empty for none. Raises as ``ask``."""
+        """Return a stored fact of the installation, or an empty string. Raises ``StoreUnavailable``."""
         return (await self.ask(self.redis.hget(self.keys.installation, field)) or b"").decode()
 
     def command(self, path: Path) -> Script:
-        """The Lua command in this file, for ``change``."""
+        """Return the Lua command in a file, for ``change``."""
         return load_script(path, self.settings)
 
     async def change(
         self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
     ) -> Any:
-        """Change a turn by a command that takes the turn's keys; ``values`` are its arguments. Raises as ``ask``."""
+        """Run a Lua command on a turn's keys; ``values`` are its arguments. Raises ``StoreUnavailable``."""
         keys = (*turn_keys(self.settings.namespace, turn_id, session_id, self._queue)[: command.keys], *more_keys)
         words = ("EVALSHA", command.sha, len(keys), *keys, *command.words(turn_id, values))
         return await self._answered(words, command.text)
 
     async def send(self, *words: Word) -> Any:
-        """The reply to one command, as the server gives it. It may be carried out twice. Raises as ``ask``."""
+        """Return the raw reply to one command, which may be executed twice. Raises ``StoreUnavailable``."""
         return await self._answered(words)
 
     async def hash(self, key: str) -> dict[bytes, bytes]:
-        """A whole hash, empty where there is none. Raises as ``ask``."""
+        """Return a whole hash, empty if it does not exist. Raises ``StoreUnavailable``."""
         reply = await self.send("HGETALL", key)
         return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
 
     async def clock_ms(self) -> int:
-        """The store's clock, in milliseconds since the epoch. Raises as ``ask``."""
+        """Return the store's clock in milliseconds since the epoch. Raises ``StoreUnavailable``."""
         seconds, micros = await self.send("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """The reply of a script that is independent. It may be carried out twice. Raises as ``ask``."""
+        """Run a self-contained script, possibly twice. Raises ``StoreUnavailable``."""
         return await self._answered(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
     async def _answered(self, words: tuple[Word, ...], script: str = "") -> Any:
-        """The reply to a command; to one that runs a ``script``, also where the store does not know that yet."""
+        """Return the reply to a command, loading its ``script`` if the store does not know it."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 try:
@@ -181,11 +185,11 @@ class Store:
             raise unavailable(error) from error
 
     async def asked(self, *words: Word) -> Any:
-        """As ``send``, for who tells errors apart: raises ``RedisError`` itself. Waits seconds, not for ever."""
+        """Return the reply to one command within seconds. Raises ``RedisError`` itself."""
         return await self._sent(words)
 
     async def listen(self, listener: Listener) -> Subscription:
-        """A connection that listens to channels. Raises as ``asked``."""
+        """Open a subscription for channels. Raises ``RedisError``."""
         return Subscription(await self._connection.another(), listener)
 
     async def _sent(self, words: tuple[Word, ...]) -> Any:
@@ -196,13 +200,13 @@ class Store:
             return await self._connection.ask(*words)
 
     async def settle(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
-        """Wait until the turn is kept up to its event ``seq``, as HELIX_DURABILITY says.
+        """Wait until the turn up to event ``seq`` is as durable as HELIX_DURABILITY demands.
 
-        With ``everysec`` the server's kernel has it, with ``power`` the disk, with ``replicated`` replicas.
-        ``at_ms`` says when the event was written, by the store's clock; 0: just now.
+        ``everysec`` needs the server's kernel, ``power`` the disk, ``replicated`` the replicas. ``at_ms`` is the time
+        of the event by the store's clock; 0 for now.
 
         Raises:
-            StoreUnavailable: it was not confirmed in time, or the store lost it.
+            StoreUnavailable: the confirmation was late, or the store lost the turn.
         """
         durability, copies = self.settings.durability, self.settings.replicas
         if durability == "everysec":
@@ -210,15 +214,15 @@ class Store:
             return
         power = durability == "power"
         wait = ("WAITAOF", 1, 0, _CONFIRM_MS) if power else ("WAIT", copies, _CONFIRM_MS)
-        # A write, the question for the turn and the wait go out together. On a new connection, which has written
-        # nothing, a wait alone would be answered at once; and a server that took over may never have had the turn.
+        # The write, the check of the turn and the wait are sent together: a wait on a new connection without writes
+        # returns at once, and a server after a failover may lack the turn.
         keys = keys_of(self.namespace, turn_id)
         for _ in range(_CONFIRM_TRIES):
             pipe = self.redis.pipeline(transaction=False)
             pipe.set(f"{keys.due}:settled", "1", px=60_000)
             pipe.hget(keys.turn(turn_id), "seq")
             pipe.execute_command(*wait)
-            if self._sentinels:  # should it be deposed, it is not promoted before it has caught up (replica_watch)
+            if self._sentinels:  # keeps a deposed master from being promoted before it has caught up (replica_watch)
                 pipe.config_set("replica-priority", 0)
             written, known, done, *_ = await self.ask(pipe.execute(raise_on_error=False))
             for failed in (each for each in (written, known, done) if isinstance(each, Exception)):
@@ -230,21 +234,20 @@ class Store:
         raise StoreUnavailable(_UNCONFIRMED[durability])
 
     async def require_taken(self, at_ms: int = 0) -> None:
-        """Make sure that what was written, and answered, has reached the server's kernel: its disk may be full.
+        """Check that answered writes have reached the server's kernel, which fails if its disk is full.
 
-        Asked after the answer, never together with the write: the server appends to its file between the two, and
-        tells then how that went. A full disk refuses the writes that follow, so one that was taken later (a worker's
-        report) shows that those before it are kept.
+        The server appends to its file after the reply, so this check must be a separate command. A full disk refuses
+        later writes, so a later accepted write (a worker's report) proves earlier writes.
 
         Raises:
-            StoreUnavailable: it has not, and is gone if the server ends now.
+            StoreUnavailable: the write is in memory only, and would be lost with the server.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 if _NOT_TAKEN not in await self._sent(("INFO", "persistence")):
                     return
         except ResponseError:
-            return  # this user may not ask: the server is not ours, and syncs as its owner wants
+            return  # without permission the server is not ours, and syncs as its owner wants
         except (RedisError, OSError, TimeoutError) as error:
             raise unavailable(error) from error
         if at_ms:
@@ -256,13 +259,13 @@ class Store:
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """Word a failed answer of the store for callers: its own words where it refused, else the kind of failure."""
+    """Convert a failed reply into an error for callers, with the store's own words if it refused."""
     text = " ".join(str(error).split())[:160]
     return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", refusal_of(error))
 
 
 def heed_cancellation() -> None:
-    """For loops that ask the store: on Python 3.11 its client can swallow a cancellation, and the loop would go on.
+    """Raise a cancellation that the store's client swallowed, which can happen on Python 3.11.
 
     Raises:
         CancelledError: the running task was cancelled.

@@ -1,1 +1,1 @@
-"""One turn: submit it, read it, follow it, cancel it, decide on it."""
+"""Operations on one turn: submit, read, follow, cancel and decide."""

@@ -1,6 +1,6 @@
-"""The bells of all turns that a client follows: pub/sub channels over one connection, shared by all readers.
+"""Wake-up channels of followed turns: pub/sub over one connection, shared by all readers of a client.
 
-A bell is only a hint: a reader that hears nothing, or too much, reads the log (``stream.py``).
+A message is only a hint; after silence or an overflow the reader reads the log (``stream.py``).
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from api_client.store import Store
 from api_client.store.connection import Subscription
 
-#: Heard instead of an event: some may have been missed, so the log is to be read.
+#: Received instead of an event if events may have been missed, so that the reader reads the log.
 LOOK: Final = b""
-#: Events kept for a reader that is slow; beyond that it reads the log.
+#: Events kept for a slow reader; after an overflow the reader reads the log.
 _MOST = 256
 _CONFIRM_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
 class Ear:
-    """One reader's place at a channel."""
+    """One reader's subscription to a channel."""
 
     _heard: deque[bytes] = field(default_factory=deque)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
     _lost: Exception | None = None
 
     async def next(self, seconds: float) -> bytes | None:
-        """Return what was heard next: an event, or ``LOOK``; None when nothing was within ``seconds``.
+        """Return the next event or ``LOOK``; None after ``seconds`` without an event.
 
-        Raises ``RedisError``, ``OSError``: the connection was lost, and what was rung meanwhile too.
+        Raises:
+            RedisError, OSError: the connection was lost, and events with it.
         """
         if not self._heard and self._lost is None:
             self._rung.clear()
@@ -49,7 +50,7 @@ class Ear:
         return None
 
     def hear(self, data: bytes) -> None:
-        """Hand an event over."""
+        """Deliver an event to the reader."""
         if len(self._heard) >= _MOST:
             self._heard.clear()
             data = LOOK
@@ -57,7 +58,7 @@ class Ear:
         self._rung.set()
 
     def lose(self, error: Exception) -> None:
-        """The connection was lost."""
+        """Tell the reader that the connection was lost."""
         self._lost = error
         self._rung.set()
 
@@ -69,7 +70,7 @@ class _Channel:
 
 
 class Bells:
-    """One client's subscriptions, over one connection. It is opened for the first reader."""
+    """The channel subscriptions of one client, over one connection opened for the first reader."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,9 +80,10 @@ class Bells:
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncIterator[Ear]:
-        """Hear a channel; from the beginning of the block on no event of it is missed silently.
+        """Subscribe to a channel; inside the block no event is missed silently.
 
-        Raises ``RedisError``, ``OSError``: the store does not answer.
+        Raises:
+            RedisError, OSError: the store does not answer.
         """
         line = self._line
         if line is None or not line.usable:
@@ -102,20 +104,22 @@ class Bells:
             self._leave(key, channel, ear)
 
     async def close(self) -> None:
-        """Close the connection; readers that still listen hear that it was lost."""
+        """Close the connection; remaining readers receive an error."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         self.lost(RedisConnectionError("the client was closed"))
 
     async def _opened(self) -> Subscription:
-        """A new connection. All who need one wait for the same; who goes away does not end it for the others."""
+        """Return a new connection, shared by all callers that wait. A cancelled caller does not cancel the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
             self._opening = asyncio.create_task(self._open(), name="bells")
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Subscription:
         made = await self._store.listen(self)
-        self.lost(RedisConnectionError("another connection was made"))  # the earlier one was of a loop that has ended
+        self.lost(
+            RedisConnectionError("another connection was made")
+        )  # the earlier connection belongs to an ended event loop
         self._line = made
         return made
 
@@ -139,18 +143,18 @@ class Bells:
             self._line.unsubscribe(key)
 
     def subscribed(self, channel: bytes) -> None:
-        """A channel is listened to."""
+        """Note that the store confirmed a subscription."""
         if found := self._channels.get(channel):
             found.confirmed.set()
 
     def heard(self, channel: bytes, data: bytes) -> None:
-        """Hand an event to the readers of its channel."""
+        """Deliver an event to the readers of a channel."""
         if found := self._channels.get(channel):
             for ear in found.ears:
                 ear.hear(data)
 
     def lost(self, error: Exception) -> None:
-        """The connection was lost, or is given up: say why to everybody who listens."""
+        """Drop the connection and pass the error to all readers."""
         channels, self._channels = self._channels, {}
         line, self._line = self._line, None
         if line is not None:

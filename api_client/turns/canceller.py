@@ -1,4 +1,4 @@
-"""Calling turns off, in whatever state they are."""
+"""Cancels turns in any state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = ModuleLog(__name__)
 
 
 class Canceller:
-    """Calls turns off, and lines up the turn that leads the session then."""
+    """Cancels turns, and starts the session's next turn."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
         self._store = store
@@ -23,9 +23,11 @@ class Canceller:
         self._cancel = store.command(CANCEL)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
+        """Cancel a turn in any state and return its record. Repeating is safe; a finished turn stays unchanged.
 
-        Raises ``TurnNotFound``: no such turn, or not this owner's. ``StoreUnavailable``: the store does not answer.
+        Raises:
+            TurnNotFound: the turn does not exist or has another owner.
+            StoreUnavailable: the store does not answer.
         """
         turn = await self._reader.get(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:

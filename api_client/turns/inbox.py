@@ -1,4 +1,4 @@
-"""The inbox: suspended turns, which wait for a person, and what was decided on them."""
+"""The inbox: suspended turns that wait for a person, and decisions about them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 
 
 class Inbox:
-    """Reads the inbox and stores decisions. Every method raises ``StoreUnavailable`` when the store does not answer."""
+    """Lists suspended turns and stores decisions.
+
+    Every method raises ``StoreUnavailable`` if the store does not answer.
+    """
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, orders: Orders) -> None:
         self._store, self._orders = store, orders
@@ -35,10 +38,10 @@ class Inbox:
         self._decide = store.command(_DECIDE)
 
     async def suspended(self, *, owner: str | None = None) -> list[Turn]:
-        """The suspended turns, longest waiting first; with ``owner`` only this owner's."""
+        """Return the suspended turns of ``owner``, or of all owners, longest waiting first."""
         found: list[Turn] = []
         for turn_id in await self._ask(self._redis.zrange(self._store.keys.suspended, 0, -1)):
-            with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
+            with suppress(TurnNotFound):  # the turn was decided and deleted meanwhile, or has another owner
                 turn = await self._reader.get(turn_id.decode(), owner=owner)
                 found += [turn] if turn.state is TurnState.SUSPENDED else []
         return sorted(found, key=lambda turn: turn.suspended_at)
@@ -57,24 +60,37 @@ class Inbox:
         suspended_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Answer what a suspended turn waits for: by a choice that its kind of question has, as ``kind``.
+        """Answer the open question of a suspended turn, and return the turn's new record.
 
-        The order is recorded first; ``how`` is for it. A worker carries the decision out; the turn's
-        record is returned as it is then. Safe to repeat with the same ``decision_id``: it is decided once. ``by`` says
-        who decided, ``name`` for whom they say they did, which proves nothing; the record has both. ``suspended_at``
-        names the question, by ``Turn.suspended_at``; 0: whatever waits now. Raises ``TurnNotFound``: no such turn.
-        ``BadRequest``: the decision can never work. ``NotSuspended``: the turn waits for none.
+        The order is recorded in the audit log first. Repeating the call with the same ``decision_id`` is safe.
+
+        Args:
+            turn_id: the turn.
+            kind: a choice offered by the kind of question.
+            by: the verified identity of the person.
+            name: the unverified name that the person gave.
+            note: a note to the agent.
+            text: the edited answer.
+            owner: restricts the call to turns of this owner.
+            decision_id: identifies the decision in repeated calls.
+            suspended_at: identifies the question by ``Turn.suspended_at``; 0 for any open question.
+            how: how the order was given, for the audit log.
+
+        Raises:
+            TurnNotFound: the turn does not exist.
+            BadRequest: the decision is invalid for the question.
+            NotSuspended: the turn waits for no decision.
         """
         turn = await self._reader.get(turn_id, owner=owner)
         asked, at = (turn.interruption, turn.suspended_at) if turn.state is TurnState.SUSPENDED else (None, 0.0)
         check_decision(kind, note, text, decision_id)
         if asked:
             question_kind(asked.kind).check(asked, kind, note, text)
-        # The same id with another decision is not a repeat: it is refused like any second decision.
+        # A repeated id with another decision is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
-        # Only what was checked is answered; 1: nothing that waits.
+        # Answer only the question that was checked; the value 1 matches no question.
         meant = 1 if suspended_at not in (0.0, at) else round(at * 1000) or 1
         values |= {"note": note, "said": text, "name": name[:200], "suspended": str(meant)}
         async with self._orders.place(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
@@ -86,7 +102,8 @@ class Inbox:
             if said == b"not_suspended":
                 raise NotSuspended(turn_id, _why_not_suspended(await self._reader.get(turn_id)))
             log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
-            # "known": our own command whose reply was lost. Whether it was announced, nobody knows; twice does no harm.
+            # "known" means that the first reply was lost. The turn may be announced already; a second announcement is
+            # harmless.
             if what:
                 await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
             await self._store.settle(turn_id, turn.seq + (said != b"known"))
@@ -94,7 +111,7 @@ class Inbox:
 
 
 def _why_not_suspended(turn: Turn) -> str:
-    """Return what became of a turn that somebody wanted to decide on."""
+    """Explain why a turn cannot be decided."""
     decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
     if turn.state is TurnState.SUSPENDED:

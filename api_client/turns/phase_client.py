@@ -1,4 +1,4 @@
-"""Phases of an installation: submitting those of a file, and the folders they ran in."""
+"""Submits the phases of a phases.yaml, and remembers the folders in which phases ran."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ from api_client.turns.submitter import Submitter
 
 
 class Phases:
-    """Submits phases. Every method raises ``StoreUnavailable`` when the store does not answer."""
+    """Submits phases. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store, submitter: Submitter) -> None:
         self._store, self._submitter = store, submitter
-        #: Set: folders whose phases were run, relative to HELIX_ROOT.
+        #: Redis set of folders whose phases ran, relative to HELIX_ROOT.
         self._folders = f"{store.keys.prefix}phase_folders"
 
     async def submit(
         self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
     ) -> list[str]:
-        """Store a turn for each phase, to be run in this order; returns their ids. A failed one stops those after it.
+        """Store one turn per phase, to run in order, and return the turns' ids.
 
-        ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
-        finds the turns that are stored already, and stores those that a lost connection left out. ``more``: see
-        ``requests_of``. All of them are admitted, or none is stored. Raises as ``Submitter.submit``; the
-        error's ``turn_ids`` are those that were stored before it.
+        A failed phase stops the later phases.
+
+        Repeating the call with the same ``idempotency_key`` finds the stored turns and stores the missing turns.
+        All phases are admitted, or none is stored. Raises the errors of ``Submitter.submit``, with the ids of the stored
+        turns in ``turn_ids``.
+
+        Args:
+            phases: the phases, in order.
+            directory: the folder of the phases.yaml, relative to HELIX_ROOT.
+            idempotency_key: identifies repeated calls.
+            more: further arguments of ``requests_of``.
         """
         requests = requests_of(phases, self._store.settings, directory=directory, **more)
         new = {self._submitter.new_id(): request for request in requests}
         keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
         turns = [await self._submitter.admit(each, request, keys[each]) for each, request in new.items()]
-        if requests:  # before the first turn: `turns gc` is to find what its agents write
+        if requests:  # before the first turn, so that `turns gc` finds the files of its agents
             await self._store.ask(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
         await self._submitter.hold(turns)
         turn_ids: list[str] = []
@@ -52,9 +59,9 @@ class Phases:
         return turn_ids
 
     async def read_folders(self) -> list[str]:
-        """Return the folders whose phases were run, relative to HELIX_ROOT."""
+        """Return the folders in which phases ran, relative to HELIX_ROOT."""
         return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(self._folders))]
 
     async def forget_folders(self, folders: Sequence[str]) -> None:
-        """Drop folders that are gone."""
+        """Forget folders that no longer exist."""
         await self._store.ask(self._store.redis.srem(self._folders, *folders))

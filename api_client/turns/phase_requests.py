@@ -1,4 +1,4 @@
-"""From the phases of a phases.yaml to the requests of their turns."""
+"""Builds the turn requests for the phases of a phases.yaml."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from api_client.contract.turn import SlotShare, TurnRequest
 
 
 def folder_of(directory: str) -> str:
-    """The folder of a phases.yaml as it is stored, relative to HELIX_ROOT.
+    """Return the normalised folder of a phases.yaml, relative to HELIX_ROOT.
 
-    Raises ``BadRequest``: phases cannot have it, by its name alone.
+    Raises:
+        BadRequest: phases may not use a folder of this name.
     """
     if problem := folder_problem(directory):
         raise BadRequest(f"directory: {problem}", param="directory")
@@ -28,7 +29,7 @@ def folder_of(directory: str) -> str:
 
 
 def granted(settings: Settings, directory: str, holder: str) -> bool:
-    """True when HELIX_PHASE_DIRECTORIES grants the folder, or one around it, to the keys of this owner."""
+    """Return whether HELIX_PHASE_DIRECTORIES grants the folder to the keys of this owner."""
     path = PurePosixPath(directory)
     grants = (entry.partition("=") for entry in settings.phase_directories)
     return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
@@ -49,11 +50,24 @@ def requests_of(
     key: str = "",
     share: SlotShare | None = None,
 ) -> list[TurnRequest]:
-    """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
+    """Return one request per phase. The preceding turn is added when that turn has been stored.
 
-    ``deadline_seconds`` counts for each phase from its own first start. ``attached``: as ``TurnRequest`` has it.
-    ``operator``: the caller has an operator's right, so that gates may run programs also on a worker without a box.
-    Raises ``BadRequest``: phases cannot have the folder, by its name alone.
+    Args:
+        phases: the phases, in order.
+        settings: the settings of the installation.
+        directory: the folder of the phases.yaml, relative to HELIX_ROOT.
+        model: the model of phases that name none.
+        owner: the owner of the turns.
+        locale: the language; empty to detect it.
+        deadline_seconds: the time of each phase, counted from its first start.
+        attached: see ``TurnRequest``.
+        traceparent: the trace of the caller.
+        operator: whether the caller has operator rights, so that gates may run programs without a sandbox.
+        key: the caller's API key.
+        share: the owner's share of slots.
+
+    Raises:
+        BadRequest: phases may not use a folder of this name.
     """
     folder, share = folder_of(directory), share or SlotShare()
     return [

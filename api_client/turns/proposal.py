@@ -1,4 +1,4 @@
-"""Facts for a decision on a suspended turn."""
+"""The proposal that a person decides on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from api_client.interruptions.registry import question_kind
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """Return the proposal to decide on: the attempt an approval accepts, its text, issues, and folder of files.
+    """Return the proposal of a suspended turn as a dictionary: attempt, text, issues and folder of files.
 
-    ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
+    ``files`` is relative to HELIX_ROOT, and empty without files. The decision ``edit`` accepts the folder's content at
+    that time.
     """
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or turn.attempt)

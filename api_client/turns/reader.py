@@ -1,4 +1,4 @@
-"""Reading one turn: its record, its attempts, its events, now or until it has finished."""
+"""Reads turns: records, attempts and events, now or until a turn has finished."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from api_client.store import Store
 from api_client.turns.bells import Bells
 from api_client.turns.stream import EndUnreadable, Position, follow, read_log
 
-#: Entries of the log one command looks at: few enough to hold the store up for a millisecond only.
+#: Log entries read by one command, few enough to block the store for about a millisecond.
 _BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOutline:
-    """The events of a turn but ``attempt.output``, in order, and how many pieces there were."""
+    """The events of a turn without ``attempt.output``, and the number of output pieces left out."""
 
     events: tuple[Event, ...]
     pieces: int
 
 
-#: Ends that are known to be confirmed.
+#: Finished turns remembered as durable.
 _MOST_CONFIRMED = 256
 _OUTLINE, _PLACE = (Path(__file__).with_name("lua") / name for name in ("outline.lua", "place.lua"))
 
 
 class TurnReader:
-    """Reads turns.
+    """Reads turns. With ``owner`` a method finds only turns of this owner.
 
-    With ``owner`` a method finds only this owner's turns. Each one raises ``TurnNotFound`` for a turn that is not
-    there, or is another owner's, and ``StoreUnavailable`` when the store does not answer.
+    Every method raises ``TurnNotFound`` if the turn does not exist or has another owner, and ``StoreUnavailable`` if
+    the store does not answer.
     """
 
     def __init__(self, store: Store) -> None:
@@ -50,7 +50,7 @@ class TurnReader:
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """The record of a turn."""
+        """Return the record of a turn."""
         try:
             keys = keys_of(self._store.namespace, turn_id)
         except ValueError as error:
@@ -72,7 +72,7 @@ class TurnReader:
         return turn
 
     async def _whole(self, turn_id: str, event: Event) -> Event:
-        """The event with the answer it tells, where that is long and stored apart."""
+        """Return the event with its answer, which is stored separately if long."""
         if not event.final or not event.data.get("response_in"):
             return event
         text = await self._long_answer(turn_id, event.data["response_in"])
@@ -81,7 +81,7 @@ class TurnReader:
         return replace(event, data=data)
 
     async def _long_answer(self, turn_id: str, place: str) -> bytes:
-        """The text of an answer that is a fact of an attempt; its own when attempts were cleared up before."""
+        """Return a long answer, stored as a fact of an attempt or, after a cleanup, with the turn."""
         keys = keys_of(self._store.namespace, turn_id)
         pipe = self._redis.pipeline(transaction=False)
         pipe.hget(keys.attempts(turn_id), place)
@@ -90,7 +90,7 @@ class TurnReader:
         return bytes(fact if fact is not None else own or b"")
 
     async def _confirm(self, turn_id: str, seq: int, at_ms: int) -> None:
-        """An end is shown once it is as durable as HELIX_DURABILITY says; that is asked for once. Raises as ``get``."""
+        """Wait once until the end of a turn is as durable as HELIX_DURABILITY demands. Raises the errors of ``get``."""
         if turn_id not in self._confirmed:
             await self._store.settle(turn_id, seq, at_ms)
             self._confirmed[turn_id] = None
@@ -98,11 +98,11 @@ class TurnReader:
                 self._confirmed.pop(next(iter(self._confirmed)))
 
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
-        """The turn's attempts, oldest first."""
+        """Return the turn's attempts, oldest first."""
         turn = await self.get(turn_id, owner=owner)
         key = keys_of(self._store.namespace, turn_id).attempts(turn_id)
         found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
-        # The instructions are the operator's, and name folders of the machine.
+        # Only operators see the instructions, which name folders of the machine.
         return (
             found
             if owner is None
@@ -113,13 +113,13 @@ class TurnReader:
         )
 
     async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
-        """Every event of the turn up to now, without waiting for more."""
+        """Return all events of the turn so far, without waiting."""
         await self.get(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
         return [await self._whole(turn_id, event) for event in found]
 
     async def outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
-        """The turn's events so far, without the pieces of its answers."""
+        """Return the turn's events so far, without the output pieces."""
         await self.get(turn_id, owner=owner)
         log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
@@ -128,16 +128,16 @@ class TurnReader:
             last, looked, skipped, *wires = await ask(self._outline(keys=[log_key], args=[position, _BATCH]))
             position, pieces = int(last), pieces + int(skipped)
             for wire in wires:
-                with suppress(ValueError):  # a damaged entry hides no other
+                with suppress(ValueError):  # one damaged entry must not hide the others
                     events.append(Event.decode(wire))
         return LogOutline(events=tuple(events), pieces=pieces)
 
     async def close(self) -> None:
-        """Give the connection of the bells back; readers that still follow hear that it was lost."""
+        """Close the subscriptions; remaining followers receive an error."""
         await self._bells.close()
 
     async def followers(self, turn_id: str) -> int:
-        """Return how many clients follow the turn's events at this moment; all readers of a client count as one."""
+        """Count the clients that follow the turn now; all readers of one client count as one."""
         bell = keys_of(self._store.namespace, turn_id).bell(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
         return int(count)
@@ -153,14 +153,23 @@ class TurnReader:
         ping_seconds: float | None = None,
         new: bool = False,
     ) -> AsyncGenerator[Event | None]:
-        """Every event of the turn after number ``after``, once and in order, until the turn has finished.
+        """Yield every event after number ``after``, once and in order, until the turn has finished.
 
-        ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's, or a number
-        beyond the turn's last, belongs to another history: everything is sent again from the start. An event
-        ``log.reset`` says the same of what was read so far: the store lost it, and all events follow again. ``after``,
-        ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``). ``new``: the caller has just submitted
-        it, so its log is there, and the record need not be asked. Raises ``StoreUnavailable``: the store was away for
-        longer than a minute.
+        Yields ``None`` after each ``ping_seconds`` of silence. If ``epoch`` or ``after`` belong to another history, all
+        events are sent from the start. An event ``log.reset`` means that the store lost events, and that all events
+        follow again.
+
+        Args:
+            turn_id: the turn.
+            after: the number of the last event seen.
+            epoch: the epoch of the last event seen (``read_event_id``).
+            at_ms: the time of the last event seen (``read_event_id``).
+            owner: restricts the call to turns of this owner.
+            ping_seconds: the interval of pings.
+            new: the caller has just submitted the turn, so the record need not be read.
+
+        Raises:
+            StoreUnavailable: the store was away for more than a minute.
         """
         behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
         if not new:
@@ -171,7 +180,7 @@ class TurnReader:
             if turn.ended_with(*behind) or (
                 turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(log_key))
             ):
-                return  # events may be kept for a shorter time than their turn
+                return  # events may expire before their turn
         found = follow(self._store.asked, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
         try:
             async with aclosing(found) as events:
@@ -184,10 +193,11 @@ class TurnReader:
             yield end_of(await self.get(turn_id))
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
-        """Wait for the turn's end and return its record.
+        """Wait until the turn has finished, and return its record.
 
-        Raises ``TimeoutError``: it did not end within ``timeout`` seconds. ``StoreUnavailable``: the store was away for
-        longer than a minute.
+        Raises:
+            TimeoutError: the turn did not finish within ``timeout`` seconds.
+            StoreUnavailable: the store was away for more than a minute.
         """
         async with asyncio.timeout(timeout):
             async for _ in self.follow(turn_id, owner=owner):

@@ -1,4 +1,4 @@
-"""Refusals before anything is written: requests that can never work."""
+"""Refuses impossible requests before anything is written."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import find_work
 
-#: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
+#: Request fields that may contain a caller's text.
 _FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "work_data", "traceparent")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONGEST_ID = 255
 
 
 class RequestCheck(Admission):
-    """Refuses a request that can never work."""
+    """An admission that refuses requests that can never work."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request. Raises as ``check``."""
+        """Return the request unchanged. Raises the errors of ``check``."""
         check(turn.request, self._settings)
         return turn.request
 
 
 def check(request: TurnRequest, settings: Settings) -> None:
-    """Refuse what can never work, before anything is written.
+    """Refuse a request that can never work.
 
-    Raises ``BadRequest``: names the field. What the kind of work raises for its own data.
+    Raises:
+        BadRequest: names the invalid field.
+        HelixError: the kind of work refuses its data.
     """
     if request.model not in settings.models:
         known = ", ".join(settings.models)
@@ -59,7 +61,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
 
 
 def _check_texts(request: TurnRequest) -> None:
-    """Refuse half a surrogate pair: Python keeps it in a text, and no store takes it."""
+    """Refuse half of a surrogate pair, which Python accepts in a text and no store can save."""
     for name in _FIELDS:
         value = getattr(request, name)
         if value and not _can_be_stored(value):

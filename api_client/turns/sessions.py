@@ -1,4 +1,4 @@
-"""Sessions: their unfinished turns, and where a turn that waits is among them."""
+"""Sessions: their unfinished turns, and the position of a waiting turn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from api_client.workers.reports import waiting_messages
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """``before``: unfinished turns of its session before it.
+    """The position of a waiting turn.
 
-    ``waiting``: this one, if it waits for an agent, and those that go before it, about; 0 behind its session.
+    Attributes:
+        before: the unfinished turns of its session ahead of the turn.
+        waiting: about the number of turns to start until the turn starts, including itself; 0 behind its session.
     """
 
     before: int
@@ -24,14 +26,14 @@ class QueuePlace:
 
 
 class Sessions:
-    """The sessions' lists. Every method raises ``StoreUnavailable`` when the store does not answer."""
+    """The lists of unfinished turns. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._place = line_script(_PLACE, store.settings)
 
     async def place(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Count turns before one that waits: of its session, or of all that wait for an agent, as they take turns."""
+        """Return the position of a waiting turn, within its session or among all turns that wait for an agent."""
         found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)
@@ -41,7 +43,7 @@ class Sessions:
         return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
     async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
-        """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""
+        """Return the ids of a session's unfinished turns, in order. ``turn_id`` may be any id of the session."""
         found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
         return [each.decode() for each in found]
 
@@ -50,7 +52,7 @@ class Sessions:
         return bool(await self._store.ask(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:
-        """Have the worker that keeps a session's idle agent end it, soon; returns its name, empty for none."""
+        """Have the session's idle agent stopped; return the name of its worker, or an empty string."""
         key = self._store.keys.affinity(session_id)
         found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
         return (found or b"").decode()

@@ -1,9 +1,9 @@
-"""Following a turn's events: log first, bell second (docs/events.md).
+"""Follows a turn's events by its log and its wake-up channel (docs/events.md).
 
-A reader holds a position: the number of the last event it saw, and when that was written. The bell carries events to
-readers who are awake; on subscribing, on a gap and on every ping the log is read, from the last event on, so nothing is
-missed or seen twice. If another event is in its place, or none, the store lost the end of its log (its power failed, or
-another server took over that was behind), and the reader begins again (``log.reset``).
+A reader remembers the number and time of the last event. New events arrive by the channel; after a subscription, a gap
+or a ping the reader continues with the log, so no event is lost or repeated. If the log holds another event at the
+reader's position, or none, the store lost the end of the log (after a power failure or a failover), and the reader
+starts again with ``log.reset``.
 """
 
 from __future__ import annotations
@@ -30,41 +30,44 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 
-#: How many events one read of the log brings at most: what a reader that does not read costs in memory.
+#: Events per read of the log, which bounds the memory of a slow reader.
 _PAGE = 50
-#: How long the store may be away before a reader gives up, in seconds.
+#: Seconds of outage before a reader gives up.
 _PATIENCE_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.25
 
 
 class Position(NamedTuple):
-    """The last event a reader saw: its number, and when it was written in milliseconds; 0 when that is not known."""
+    """The last event a reader saw: its number and its time in milliseconds, 0 if unknown."""
 
     seq: int
     at: int = 0
 
 
-#: Asks the store for one command. Raises ``RedisError`` when it does not answer.
+#: Sends one command to the store. Raises ``RedisError`` if the store does not answer.
 Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 
 class EndUnreadable(Exception):
-    """The turn has ended, and its last event is of a form that this version does not know."""
+    """The turn has ended with an event of an unknown form."""
 
 
 async def follow(
     ask: Ask, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Every event behind ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
+    """Yield every event behind ``after`` once and in order; ``None`` after ``ping_seconds`` of silence.
 
-    A ``log.reset`` among them says that the store no longer has what this reader saw: all events follow from the start.
-    Raises ``StoreUnavailable``: the store was away for longer than a minute. ``TurnNotFound``: the store no longer has
-    the turn. ``EndUnreadable``: nothing more can be read.
+    An event ``log.reset`` says that the store lost events, and that all events follow from the start.
+
+    Raises:
+        StoreUnavailable: the store was away for more than a minute.
+        TurnNotFound: the store no longer has the turn.
+        EndUnreadable: the remaining events cannot be read.
     """
     position, away_since = after, 0.0
     while True:
         try:
-            # From here on no event can slip between the log's reading and the bell.
+            # From here on no event can be lost between the log and the channel.
             async with bells.listen(keys_of(namespace, turn_id).bell(turn_id)) as bell:
                 found = _listen(ask, bell, namespace, turn_id, position, ping_seconds)
                 async with aclosing(found) as events:
@@ -88,14 +91,14 @@ async def follow(
 async def _listen(
     ask: Ask, bell: Ear, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """One connection's worth of events: the log up to now, then what the bell brings, then the log again on a gap."""
+    """Yield the events of one connection: from the log, then from the channel, and from the log again after a gap."""
     log_key = keys_of(namespace, turn_id).log(turn_id)
     behind, page, unread = True, "", False
     while True:
         while behind:
             entries: list[Any] = await ask("XRANGE", log_key, page or f"{position.seq}-0", "+", "COUNT", _PAGE)
             if not entries and not await ask("EXISTS", log_key):
-                raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
+                raise TurnNotFound(turn_id)  # the store lost the turn, so waiting would never end
             found = _events(entries)
             if position.seq and not page and not _holds(found, position):
                 position = Position(0)
@@ -114,12 +117,12 @@ async def _listen(
         heard = await bell.next(ping_seconds)
         heed_cancellation()
         if heard is None:
-            behind = True  # a bell can be missed; the ping is when we see it
+            behind = True  # a wake-up may be lost, which the ping corrects
             yield None
             continue
-        rung = Event.decode_entry(heard)  # none of anything else, for only the log is the truth
+        rung = Event.decode_entry(heard)  # other messages carry no event, because only the log counts
         for event in rung:
-            # One that was read already is not news, unless it was written later: then it is another one in its place.
+            # An event with a known number is news only if its time is later: it replaced the event seen before.
             if event.seq > position.seq + 1 or (event.seq <= position.seq and event.at_ms > position.at):
                 behind = True
                 break
@@ -130,7 +133,7 @@ async def _listen(
 
 
 async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
-    """Every event of the turn up to now. Raises ``RedisError`` when the store does not answer."""
+    """Return every event of the turn so far. Raises ``RedisError`` if the store does not answer."""
     log_key, found, start = keys_of(namespace, turn_id).log(turn_id), list[Event](), "-"
     while True:
         entries: list[Any] = await redis.xrange(log_key, min=start, count=_PAGE) or []
@@ -141,12 +144,12 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
 
 
 def _holds(events: list[Event], position: Position) -> bool:
-    """True when the log that was read from this position on has its event."""
+    """Return True if the log still has the event at this position."""
     return any(event.seq == position.seq and position.at in {0, event.at_ms} for event in events)
 
 
 def _events(entries: Iterable[Any]) -> list[Event]:
-    """The events of the log's entries; an entry of a form that this version does not know is left out."""
+    """Decode log entries, leaving out entries of an unknown form."""
     found = list[Event]()
     for _, words in entries:
         fields = words if isinstance(words, dict) else dict(zip(words[::2], words[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""The arguments of ``submit.lua``. Pure but for the turn's epoch, which is drawn."""
+"""Builds the arguments of ``submit.lua``. Pure except for the random epoch of the turn."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ _DAY_MS = 86_400_000
 def arguments(
     request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool
 ) -> dict[str, Word]:
-    """The arguments of ``submit.lua``.
+    """Return the arguments of ``submit.lua``.
 
-    ``link`` is the turn's first. ``pushed``: the message that the command pushes itself, where the queues are in the
-    same server. ``keyed``: it came with an idempotency key.
+    Args:
+        request: the request of the turn.
+        settings: the settings of the installation.
+        link: the turn's first task.
+        pushed: the message that the script itself publishes, if the queues are in the same server.
+        keyed: whether the caller gave an idempotency key.
     """
     cost_budget = int(request.cost_budget_usd * 1e6)
     tokens, cost = request.reserve
@@ -60,7 +64,7 @@ def arguments(
 
 
 def asked_of(request: TurnRequest) -> TurnRequest:
-    """The request without what its caller did not ask for: what admissions filled in makes no other question of it."""
+    """Return the request without fields filled in by admissions, as the caller sent it."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     asked = {name: data for name, data in request.attached.items() if name not in request.filled}
     return replace(
@@ -78,9 +82,9 @@ def asked_of(request: TurnRequest) -> TurnRequest:
 
 
 def digest(request: TurnRequest, settings: Settings) -> str:
-    """Return what tells one request from another that came with the same idempotency key.
+    """Return a hash that identifies a request among those with the same idempotency key.
 
-    A language that nobody asked for does not count, so that a key outlives a change of HELIX_LOCALE.
+    A default language does not count, so that a key survives a change of HELIX_LOCALE.
     """
     asked = asked_of(request)
     newest_first = reversed([each["content"] for each in request.messages if each.get("role") == "user"])
@@ -90,5 +94,5 @@ def digest(request: TurnRequest, settings: Settings) -> str:
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
-    """Return how long an idempotency key is kept, in ms: a day longer than its turn."""
+    """Return the lifetime of an idempotency key in milliseconds: a day longer than the turn's."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS

@@ -1,4 +1,4 @@
-"""Submitting: a turn is stored by one Lua command, then announced."""
+"""Submits turns: one Lua command stores a turn, then the turn is announced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 
 
 class Submitter:
-    """Stores turns and announces them."""
+    """Stores and announces turns."""
 
     def __init__(
         self,
@@ -46,18 +46,22 @@ class Submitter:
 
     @staticmethod
     def new_id() -> str:
-        """Return an id for a turn that is to be submitted, and may be submitted again."""
+        """Return an id for a new turn, usable in repeated submissions."""
         return new_turn_id()
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
-        """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key.
+        """Store a turn and announce it; return its id, or the earlier turn's id for a repeated idempotency key.
 
-        Safe to repeat with the same ``turn_id``. Once this returns the turn survives any process's death; with
-        ``HELIX_DURABILITY=power`` also a loss of power. Raises ``BadRequest``: the request can never work.
-        ``IdempotencyConflict``: the key was used with another body. ``BudgetExceeded``, ``NotAdmitted``: an admission
-        refused it. What ``closed`` makes: no new turns are stored; earlier ones go on.
-        ``SessionBusy``: ``double_text`` is ``reject`` and the session has an unfinished turn. ``StoreUnavailable``: the
-        store does not answer or refuses writes; repeat later.
+        Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
+        process, and with ``HELIX_DURABILITY=power`` a loss of power.
+
+        Raises:
+            BadRequest: the request can never work.
+            IdempotencyConflict: the key was used with another body.
+            NotAdmitted: an admission refused the turn.
+            HelixError: the error made by ``closed``: no new turns are stored, and stored turns continue.
+            SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
+            StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
         turn_id = turn_id or self.new_id()
         turn = await self.admit(turn_id, request, idempotency_key)
@@ -96,19 +100,19 @@ class Submitter:
         return turn_id
 
     async def admit(self, turn_id: str, request: TurnRequest, key: str) -> Submission:
-        """Have every admission check and complete a turn. Raises as ``submit``."""
+        """Let every admission check and complete a turn. Raises the errors of ``submit``."""
         turn = Submission(turn_id=turn_id, request=request, idempotency_key=key)
         for each in self._admissions:
             turn = replace(turn, request=await each.admit(turn))
         return turn
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Have every admission hold what the turns need; release it all if one refuses. Raises as ``submit``."""
+        """Let every admission reserve what the turns need; release everything if one refuses."""
         try:
             for each in self._admissions:
                 await each.hold(turns)
         except StoreUnavailable:
-            raise  # nobody can be asked now
+            raise  # the store cannot answer now
         except HelixError:
             await self._release(turns)
             raise
@@ -119,7 +123,7 @@ class Submitter:
                 await each.release(turn)
 
     async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:
-        """The other unfinished turns of the request's session."""
+        """Return the other unfinished turns of the request's session."""
         queue = keys_of(self._settings.namespace, turn_id).session(request.session_id)
         found = [raw.decode() for raw in await self._store.ask(self._store.redis.lrange(queue, 0, -1))]
         return [each for each in found if each != turn_id]

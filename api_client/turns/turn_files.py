@@ -1,7 +1,7 @@
-"""The files of a turn's accepted answer, on a disk or where a plug-in stores them: listed, and opened to be sent.
+"""Lists and opens the files of a turn's accepted answer, on a disk or in a plug-in's storage.
 
-On a disk they lie where the agent wrote them, in the delivery's ``output/``, so nothing here follows a link, leaves
-that folder, or believes that a file is a file.
+On a disk the files are where the agent wrote them, in the delivery's ``output/``. So this module follows no links,
+stays inside the folder, and checks that every file is a plain file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.contract.work import find_work
 
-#: Files listed of a turn, how deep in folders, and entries looked at in each of its folders.
+#: Most files listed per turn; most folder levels; most entries read per folder.
 MOST_FILES = 200
 _MOST_DEPTH = 8
 _MOST_ENTRIES = 2_000
 #: The answer itself.
 _ANSWER = "response.md"
-#: What a file is sent as, by the end of its name. Browsers draw none of these with scripts; all else is bytes.
+#: Media types by file extension. Browsers run no scripts in these types; other files are sent as bytes.
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 _TYPES = {
     **IMAGES,
@@ -46,14 +46,20 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileMissing(HelixError):
-    """The turn has no such file, or this machine does not."""
+    """The turn or this machine has no such file."""
 
     code = "file_not_found"
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFile:
-    """A file. ``path`` is relative to the output, with ``/``; ``size`` in bytes; ``type`` a media type."""
+    """A file of an answer.
+
+    Attributes:
+        path: the path relative to the output folder.
+        size: the size in bytes.
+        type: the media type.
+    """
 
     path: str
     size: int
@@ -61,29 +67,35 @@ class TurnFile:
 
     @property
     def is_image(self) -> bool:
-        """True for an image that any browser draws."""
+        """Return True for an image that every browser can show."""
         return self.type in IMAGES.values()
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """A file, and the path of its link below the relay's address; ``until`` in seconds since the epoch."""
+    """A file with a signed link.
+
+    Attributes:
+        file: the file.
+        link: the path of the link below the relay's address.
+        until: the expiry of the link, in seconds since the epoch.
+    """
 
     file: TurnFile
     link: str
     until: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The file as a JSON-ready mapping."""
+        """Return the file as a JSON-ready dictionary."""
         file = self.file
         return {"path": file.path, "size": file.size, "type": file.type, "link": self.link, "expires_at": self.until}
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A folder of files: ``parts`` below ``base``, which is ours. Of an earlier attempt only files beside the answer's.
+    """A folder of answer files, ``parts`` below our own folder ``base``.
 
-    The answer's own are those that validators judge: which of them it has, the accepted attempt says.
+    From earlier attempts (``beside``) only additional files count; the accepted attempt names the answer's own files.
     """
 
     base: Path
@@ -120,7 +132,7 @@ class _Place:
 
     @property
     def _above(self) -> str:
-        """The path in the session's folder."""
+        """Return the path inside the session's folder."""
         return "/".join(self.parts[1:]) + "/"
 
 
@@ -133,7 +145,7 @@ async def kept_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles
 def files_of(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
-    """The files of an accepted answer by name, ``MOST_FILES`` at most; none before it is accepted."""
+    """Return the files of an accepted answer by name, at most ``MOST_FILES``; none before acceptance."""
     found: dict[str, TurnFile] = {}
     for place in _places(settings, turn, attempts):
         with suppress(OSError):
@@ -146,10 +158,11 @@ def files_of(
 def open_file(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: StoredFiles | None = None
 ) -> tuple[TurnFile, int]:
-    """One of these files, and a descriptor of it, which is to be closed.
+    """Return a file of the answer, and an open descriptor that the caller closes.
 
-    Raises ``FileMissing``: there is none; also for anything but a regular file with a single name, and for a path that
-    leads through a link or out of the folder. ``SessionFilesError``: the stored files cannot be read.
+    Raises:
+        FileMissing: no plain file of this path exists inside the folder, or a link leads to it.
+        FilesLost, FilesUnavailable: the object store lost the file, or does not answer.
     """
     if _shown(path.split("/")) and path != _ANSWER:
         for place in _places(settings, turn, attempts):
@@ -161,12 +174,12 @@ def open_file(
 
 
 def type_of(path: str) -> str:
-    """What a file of this name is sent as."""
+    """Return the media type for a file name."""
     return _TYPES.get(PurePosixPath(path).suffix.lower(), _BYTES)
 
 
 def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_Place]:
-    """Where the files of an answer may lie; the first one that has a file counts."""
+    """Yield the folders that may contain the answer's files; the first folder with a file wins."""
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
@@ -184,12 +197,15 @@ def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -
         if record.number == accepted:
             yield _Place(base, (*above, "attempts", repaired_name(delivery)))
         elif own is not None:
-            return  # each run writes all of it
+            return  # each run of this kind of work writes all files
         yield _Place(base, (*above, "attempts", delivery, "output"), beside=record.number < accepted)
 
 
 def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
-    """The folder ``parts`` below ``base``, open until the stack ends. Raises ``OSError``: missing, or behind a link."""
+    """Open the folder ``parts`` below ``base`` until the stack closes.
+
+    Raises ``OSError`` if missing or behind a link.
+    """
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, fd)
     for part in parts:
@@ -199,7 +215,7 @@ def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
 
 
 def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Plain files below a folder, with their sizes."""
+    """Yield plain files below a folder, with their sizes."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry, _ in zip(entries, range(_MOST_ENTRIES), strict=False)]
     for name in sorted(names):
@@ -217,10 +233,10 @@ def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
 
 
 def _is_plain(facts: os.stat_result) -> bool:
-    """A regular file; one with another name may be a file of somebody else's."""
+    """Return True for a regular file with a single name; another name may belong to a foreign file."""
     return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
 
 
 def _shown(names: Sequence[str]) -> bool:
-    """True for names that are listed: printable ones, none of them hidden, none that leads elsewhere."""
+    """Return True for printable names that are neither hidden nor lead elsewhere."""
     return all(name and not name.startswith(".") and name.isprintable() and "\\" not in name for name in names)

@@ -1,4 +1,4 @@
-"""The line of turns that never ran, as those who submit and cancel see it."""
+"""The fair queue of turns that never ran, for submitting and cancelling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.store.commands import LINE_UP, RELEASE, ReleaseReply, line_scrip
 
 
 class TurnLine:
-    """Has turns start when their owner's turn has come. Each method may raise ``StoreUnavailable``."""
+    """Starts turns in fair order between owners. Each method may raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
@@ -20,9 +20,10 @@ class TurnLine:
         self._release = line_script(RELEASE, store.settings)
 
     async def up(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
-        """Line up a turn that leads its session now. One that has run before, or is gone, is left to the reapers.
+        """Queue the session's next turn; a turn that ran before or is gone is left to the reaper.
 
-        ``since``: when the turn before it came, in seconds since the epoch: the session has waited since then.
+        ``since`` is the creation time of the preceding turn in seconds since the epoch, from which the session has
+        waited.
         """
         key = keys_of(self._store.namespace, turn_id).turn(turn_id)
         if not (link := await self._store.ask(self._store.redis.hget(key, "next"))):
@@ -36,7 +37,7 @@ class TurnLine:
             await self.release()
 
     async def release(self) -> None:
-        """Announce the turns that may go now."""
+        """Announce the turns that the fair queue releases."""
         keys = release_keys(self._store.keys, queue_in(self._store.settings))
         found = ReleaseReply.read(await self._store.run(self._release, keys, [""]))
         for link, each, session_id in found.left:

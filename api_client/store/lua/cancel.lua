@@ -1,4 +1,4 @@
--- Call a turn off, in whatever state it is. Idempotent.
+-- Cancel a turn in any state. Idempotent.
 -- args: owner reason
 -- owner: '' for the operator  reason: cancelled
 -- answers {'missing', ''} | {'finished', next turn of the session or ''} | {'stopping', ''}

@@ -1,34 +1,35 @@
--- The line: which of the turns that never ran goes next. Commands change it after their other writes, and it reads no
--- record: its functions get what they need.
+-- The fair queue: decides which turn that never ran starts next. Commands change the queue after their other writes.
+-- Its functions receive all data as arguments and read no records.
 --
--- Owners take turns (start-time fair queueing). Each has a time on the clock of its priority: when its next turn may
--- go. The owner with the earliest goes, the clock moves there, and the owner's time goes on by 1 / weight. Who comes
--- new begins now, who comes back not before its time. Within an owner the oldest turn goes first.
--- A turn that goes becomes the Celery message that names it. At most AHEAD messages wait in the queue, so that who
+-- Start-time fair queueing between owners: each owner has a time on the clock of its priority, the earliest start of
+-- its next turn. The owner with the earliest time starts a turn, the clock moves to that time, and the owner's time
+-- advances by 1 / weight. New owners begin now; returning owners not before their time. The oldest turn of an owner
+-- starts first. A started turn becomes a Celery message. At most AHEAD messages wait in Celery's queue, so that
+-- newcomers start soon; all other turns wait here.
 -- comes goes soon; all others wait here.
 --
 -- KEYS 13  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
---      14  LINE      hash    of each of them, by id: JSON {who, at, owner, priority, weight, most, link, session}, line
---                            end, message; clock|PRIORITY; count: of all; ahead: interactive ones that went since
---                            a background one
---      15  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; from AWAY on: nothing of it may go now
---      16  SECOND    zset    the same of background turns
---      17  LET_GO    zset    turns that went and are not claimed, by when; only where the queue is elsewhere
---      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that take a place, of owners whose places are limited;
---                            behind them services: }SERVICE|ID has a place, }SERVICE}OWNER|CREATED|ID waits for it
---      19  QUEUE     list    Celery's, where it is in this very database (QUEUED)
--- AHEAD and FAR_AHEAD bound the messages that wait: seen by their queue, or else by LET_GO.
+--      14  LINE      hash    by id: JSON {who, at, owner, priority, weight, most, link, session}, line
+--                            end, message; clock|PRIORITY; count: all turns; ahead: interactive turns started since
+--                            the last background turn
+--      15  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; scores from AWAY on: not allowed to start
+--      16  SECOND    zset    the same for background turns
+--      17  LET_GO    zset    started and unclaimed turns, by start time; only if the queue is elsewhere
+--      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that occupy a slot, of owners with limited slots;
+--                            then services: }SERVICE|ID has a slot, }SERVICE}OWNER|CREATED|ID waits for a slot
+--      19  QUEUE     list    Celery's queue, if it is in this database (QUEUED)
+-- AHEAD and FAR_AHEAD limit the waiting messages, counted in the queue or else in LET_GO.
 
 local AHEAD, FAR_AHEAD, AWAY = 2, 16, 10000000000
--- Of this many turns that go one is a background turn, if any waits.
+-- One of this many started turns is a background turn, if any waits.
 local SHARE = 8
--- Those who came at the same time go in the order in which they came.
+-- Turns of the same time start in the order of their arrival.
 local TICK = 0.000001
 
 local WAITING, LINE, FIRST, SECOND = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local LET_GO, AT_WORK, QUEUE = KEYS[17], KEYS[18], KEYS[19]
 
--- Whether somebody waits, and how many messages the queue has, as far as this command knows.
+-- Whether somebody waits, and the length of Celery's queue, as far as this command knows.
 local waits, queued
 local function is_empty()
   if waits == nil then waits = redis.call('EXISTS', WAITING) == 1 end
@@ -47,19 +48,19 @@ local function owners_of(priority) return priority == 'background' and SECOND or
 local function plain(owner) return (string.gsub(owner, '[|}\n]', '_')) end
 local function within(prefix) return '[' .. prefix .. '|', '(' .. prefix .. '}' end
 
--- The first turn of an owner that waits, as WAITING has it, or nil.
+-- Return the first waiting turn of an owner, as WAITING has it, or nil.
 local function first_of(who)
   local from, to = within(who)
   return redis.call('ZRANGEBYLEX', WAITING, from, to, 'LIMIT', 0, 1)[1]
 end
 
--- Whether an owner's places are all taken.
+-- Return whether all slots of an owner are occupied.
 local function is_full(owner, most)
   local from, to = within(owner)
   return most > 0 and redis.call('ZLEXCOUNT', AT_WORK, from, to) >= most
 end
 
--- Let an owner take part, or not: something of it waits, and has a place.
+-- Include an owner in the scheduling if it has a waiting turn and a free slot; exclude it otherwise.
 local function put(place, at)
   local first = first_of(place.who)
   if first then waits = true end
@@ -67,27 +68,27 @@ local function put(place, at)
   redis.call('ZADD', owners_of(place.priority), takes_part and at or AWAY + at, place.who)
 end
 
--- An owner's time: its own, if that is still to come, or now.
+-- Return an owner's time: its stored time if that lies ahead, or now.
 local function time_of(place)
   local clock = tonumber(redis.call('HGET', LINE, 'clock|' .. place.priority) or '0')
   local own = tonumber(redis.call('ZSCORE', owners_of(place.priority), place.who) or '0')
   return math.max(clock, own >= AWAY and own - AWAY or own)
 end
 
--- What a turn's place says: nil, when it does not wait here; and its message.
+-- Return a turn's entry and its message; nil if the turn does not wait here.
 local function place_of(id)
   local said, message = string.match(redis.call('HGET', LINE, id) or '', '^([^\n]*)\n(.*)$')
   return said and cjson.decode(said), message
 end
 
--- A time, or the deadline if that comes before.
+-- Return a time, or the deadline if that is earlier.
 local function before(deadline_at, at) return NOW < deadline_at and deadline_at < at and deadline_at or at end
 
--- Put a turn into the line; of: see start. Twice does no harm.
+-- Add a turn to the queue, see start for `of`. Repeating is harmless.
 local function line_up(id, of, message)
   local owner = plain(of.owner)
   local who = of.priority .. '|' .. owner
-  -- Those of one millisecond in the order in which they came.
+  -- Turns of the same millisecond keep the order of their arrival.
   local at = string.format('%s|%015.0f%09.0f|%s', who, of.created_at, redis.call('HINCRBY', LINE, 'count', 1), id)
   local place = { who = who, at = at, owner = owner,
     priority = of.priority, weight = of.weight, most = of.most, link = of.link, session = of.session,
@@ -98,12 +99,12 @@ local function line_up(id, of, message)
   put(place, time_of(place))
 end
 
--- Where nobody waits any longer, all clocks begin again.
+-- When nobody waits any more, all clocks restart.
 local function begin_again()
   if is_empty() then redis.call('DEL', LINE, FIRST, SECOND) end
 end
 
--- Take a turn out of the line: it ends.
+-- Remove a turn from the queue, because it ends.
 local function leave(id)
   local place = place_of(id)
   if not place then return end
@@ -113,7 +114,7 @@ local function leave(id)
   begin_again()
 end
 
--- A turn takes no place of its owner any longer.
+-- Free the slot that a turn occupies of its owner.
 local function leave_place(id, owner)
   owner = plain(owner)
   if redis.call('ZREM', AT_WORK, owner .. '|' .. id) == 0 then return end
@@ -124,22 +125,22 @@ local function leave_place(id, owner)
   end
 end
 
--- A service has AT_ONCE()[service] places; nil: any number.
+-- A service has AT_ONCE()[service] slots; nil means any number.
 local function at_service(service) return '}' .. plain(service) end
 local function waits_at(service, owner, created_at, id)
   return string.format('%s}%s|%015.0f|%s', at_service(service), plain(owner), created_at, id)
 end
--- How many turns have a place there.
+-- Return how many turns occupy a slot of the service.
 local function asking(name) return redis.call('ZLEXCOUNT', AT_WORK, within(name)) end
 
--- Whether a turn may ask a service now: it has a place there, or one is free.
+-- Return whether a turn may call a service now: it has a slot, or a slot is free.
 local function has_place(service, id)
   local most, name = AT_ONCE()[service], at_service(service)
   return not most or redis.call('ZSCORE', AT_WORK, name .. '|' .. id) or asking(name) < most
 end
 
--- Give a free place to a turn that waits for it, which is looked at now: the oldest of the next owner after this one.
--- So owners take turns here too. False: no place is free, or nobody waits.
+-- Give a free slot to a waiting turn, which becomes due: the oldest turn of the next owner, so that owners take turns.
+-- Return false if no slot is free or nobody waits.
 local function hand_on(service, owner)
   local name, most = at_service(service), AT_ONCE()[service]
   if most and asking(name) >= most then return false end
@@ -153,13 +154,13 @@ local function hand_on(service, owner)
   return true
 end
 
--- A turn asks a service no longer, nor waits for it.
+-- Remove a turn from the slots and the waiting list of its service.
 local function leave_service(service, owner, created_at, id)
   redis.call('ZREM', AT_WORK, waits_at(service, owner, created_at, id))
   if redis.call('ZREM', AT_WORK, at_service(service) .. '|' .. id) == 1 then hand_on(service, owner) end
 end
 
--- The owner whose turn goes next, and its time; nil where no turn may go.
+-- Return the owner whose turn starts next and its time; nil if no turn may start.
 local function next_owner()
   local function earliest(owners)
     return redis.call('ZRANGEBYSCORE', owners, '-inf', '(' .. AWAY, 'WITHSCORES', 'LIMIT', 0, 1)
@@ -180,8 +181,8 @@ local function has_room()
   return queued < AHEAD
 end
 
--- Release one turn, if one may go and the queue has room. Answers its place, with its id; nil: none did.
--- without_message: also one that the caller has to announce
+-- Start one turn, if one may start and the queue has room. Return its entry with its id, or nil.
+-- without_message: include turns that the caller has to announce
 local function release_one(without_message)
   if is_empty() or not has_room() then return nil end
   local who, at = next_owner()
@@ -204,7 +205,7 @@ local function release_one(without_message)
   redis.call('HSET', LINE, 'clock|' .. place.priority, clock)
   if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. id) end
   put(place, at + 1 / place.weight)
-  redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) -- their time is over: they would begin now anyway
+  redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) -- their time has passed, so they would begin now anyway
   begin_again()
   redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
   if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
@@ -213,14 +214,14 @@ local function release_one(without_message)
   return place
 end
 
--- After a command that took a message from the queue, or put a turn into the line. Two at a time fill it up again.
+-- Called after a command that took a message from the queue or added a turn. Two starts at a time refill the queue.
 local function fill_up()
   for _ = 1, 2 do
     if not release_one(false) then return end
   end
 end
 
--- A turn's first run may start: it goes at once if nobody waits, or lines up.
+-- Allow a turn's first run: start it at once if nobody waits, otherwise queue it.
 -- of: {created_at, owner, priority, weight, most, link, session, deadline_at}
 local function start(id, of, message)
   if message ~= '' and of.most == 0 and is_empty() then
@@ -230,7 +231,7 @@ local function start(id, of, message)
       return
     end
     queued = queued - 1
-    redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not take messages (compose/broker/users.acl)
+    redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not pop messages (compose/broker/users.acl)
   end
   line_up(id, of, message)
   fill_up()

@@ -1,7 +1,7 @@
--- Have a turn's first run start: at once, or when its owner's turn has come. Twice does no harm.
+-- Allow a turn's first run: at once, or in the order of the fair queue. Repeating is harmless.
 -- args: message channel event since#
--- since: when the turn before it in its session came, in ms, or 0: it goes before its owner's turns that came later
--- message: for the queue, or '' when the caller announces what release.lua answers  channel, event: its task event
+-- since: creation time of the session's preceding turn in ms, or 0; the turn starts before its owner's later turns
+-- message: for the queue, or '' if the caller announces the result of release.lua  channel, event: its task event
 -- answers {'gone'} (nothing is to start) | {'begun'} (it has run: it goes before those that never did)
 --         | {'lined_up'} | {'waits'} (it stood there before)
 
@@ -19,7 +19,7 @@ after(function()
   end
   local created_at = number('created_at')
   if since > 0 then created_at = math.min(created_at, since) end
-  -- It went before, and its message was lost: it takes no place meanwhile.
+  -- The turn started before and its message was lost: it occupies no slot meanwhile.
   redis.call('ZREM', AT_WORK, plain(turn.owner or '') .. '|' .. ID)
   redis.call('ZREM', LET_GO, ID)
   start(ID, { created_at = created_at, owner = turn.owner or '', weight = math.max(1, number('weight')),

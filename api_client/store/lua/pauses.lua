@@ -1,34 +1,34 @@
--- What keeps turns from starting: pauses of operators, breakers of models, limits of services. Follows turn.lua.
+-- What keeps turns from starting: operators' pauses, models' circuit breakers, services' rate limits. Follows turn.lua.
 --
--- Fields of PAUSES, each a JSON object {until_ms, reason, ...}; until_ms 0: until somebody resumes it (turns/pauses)
+-- Fields of PAUSES, each a JSON object {until_ms, reason, ...}; until_ms 0: until somebody ends it (turns/pauses)
 --   intake                       no new turns are stored
---   queue|run  queue|check       no agent starts, no answer is judged
---   model|NAME  owner|HASH  key|NAME   no agent of this model, for this owner, for turns of this key starts
---   breaker|NAME                 opened by errors: until_ms, for_ms (how long it opens), errors, probe (turn), probe_ms
---   errors|NAME                  errors of the model in a row, a number
---   limit|UPSTREAM               a service limits us (429, 529): until_ms, for_ms (from one try to the next), heard_ms
---                                (when it said so last), errors, slot_ms (see hold_back), spent (no money is left)
--- Fields of TURN: held_back (the pause, as reported), held_since, probes (the model whose breaker it probes),
---                 asks (the service at which it has a place, or waits for one: see line.lua)
+--   queue|run  queue|check       no agent starts, no answer is validated
+--   model|NAME  owner|HASH  key|NAME   no agent starts of this model, for this owner, for turns of this key
+--   breaker|NAME                 opened by errors: until_ms, for_ms (the open time), errors, probe (turn), probe_ms
+--   errors|NAME                  consecutive errors of the model, a number
+--   limit|UPSTREAM               a service limits us (429, 529): until_ms, for_ms (between two tries), heard_ms
+--                                (the last such reply), errors, slot_ms (see hold_back), spent (no money is left)
+-- Fields of TURN: held_back (the reported pause), held_since, probes (the model whose breaker it probes),
+--                 asks (the service whose slot it has or waits for: see line.lua)
 
--- How long a probe may run before another turn takes its place, and a breaker is open at most.
+-- How long a probe may run before another turn replaces it, and the longest open time of a breaker.
 local PROBE_MS, LONGEST_MS = 600000, 600000
--- Under a limit one run tries in this time, which doubles each time that one is refused again, up to the latter.
+-- Under a limit one run tries per interval; a refusal doubles the interval, up to the second value.
 local PACE_MS, SLOWEST_MS = 1000, 60000
--- An answer under a limit halves that time, from PACE_MS on; below this it is over.
+-- An answer under a limit halves the interval, from PACE_MS on; below this value the limit ends.
 local FASTEST_MS = 100
 
 local function works()
   return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model()
 end
 
--- The service that a model asks: several models may ask one.
+-- Return the service of a model; several models may share a service.
 local function service_of(label) return UPSTREAMS()[label] or label end
 local function limit_of(label) return 'limit|' .. service_of(label) end
 
--- The pauses as this command found them, or as it changes them at its end; false: there is none.
+-- The pauses as read by this command, with its own changes; false if a pause does not exist.
 local known
--- Whether there were any at all: usually not, and then none is asked for by its name.
+-- Whether there are any pauses; usually there are none, and none is read by name.
 local any
 local function write(name, pause)
   known[name] = cjson.encode(pause)
@@ -41,11 +41,11 @@ end
 local function learn(names)
   for i, text in ipairs(redis.call('HMGET', PAUSES, unpack(names))) do known[names[i]] = text end
 end
--- The pause of this name, or nil. All that can concern the turn are read at once.
+-- Return the pause of this name, or nil. All pauses that may concern the turn are read together.
 local function pause_of(name)
   if not known then
     known = {}
-    local there = redis.call('EXISTS', PAUSES, WAITING) -- asked for both: mostly there is neither
+    local there = redis.call('EXISTS', PAUSES, WAITING) -- one command for both keys, because usually neither exists
     if there == 0 then waits = false end
     any = there == 2 or there == 1 and is_empty()
     if any then
@@ -53,18 +53,18 @@ local function pause_of(name)
         'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works(), limit_of(works()) })
     end
   end
-  if any and known[name] == nil then learn({ name }) end -- of another model, to which the turn goes
+  if any and known[name] == nil then learn({ name }) end -- a pause of the model that takes the turn over
   return known[name] and cjson.decode(known[name]) or nil
 end
 local function is_on(pause) return pause and (pause.until_ms == 0 or pause.until_ms > NOW) end
 
--- The active pause of this name, or nil.
+-- Return the active pause of this name, or nil.
 local function in_force(name)
   local pause = pause_of(name)
   return is_on(pause) and pause or nil
 end
 
--- The turn asks its service no longer, nor waits for it.
+-- The turn no longer uses or waits for its service.
 local function stop_asking()
   local service = turn.asks or ''
   if service == '' then return end
@@ -72,18 +72,18 @@ local function stop_asking()
   after(function() leave_service(service, turn.owner or '', number('created_at'), ID) end)
 end
 
--- Whether something keeps answers from being judged now.
+-- Return whether something keeps answers from being validated now.
 local function judging_held() return in_force('queue|check') ~= nil end
 
--- What a submit of such a turn is answered while no new turns are stored: {'closed', until in ms, reason}; or nil.
+-- Return the answer to a submission while no new turns are stored: {'closed', until in ms, reason}; otherwise nil.
 local function intake_closed(owner, key, label)
   turn.owner, turn.key, turn.model = owner, key, label
   local intake = in_force('intake')
   return intake and { 'closed', intake.until_ms, intake.reason }
 end
 
--- What keeps the turn's next link from starting now: its name and the pause, or nil. runs: an agent is to run.
--- Of a breaker whose time is over one turn becomes the probe: that one may start.
+-- Return the name and the pause that keeps the turn's next task from starting, or nil. runs: an agent would run. After
+-- a breaker's open time one turn becomes the probe and may start.
 local function paused(runs)
   if not runs then
     local pause = in_force('queue|check')
@@ -112,7 +112,7 @@ local function paused(runs)
   return nil
 end
 
--- The time that a pause held the turn back is not taken from its deadline.
+-- A turn's deadline does not count the time it was held back.
 local function count_in()
   if number('held_since') == 0 then return end
   if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + NOW - number('held_since')) end
@@ -120,36 +120,36 @@ local function count_in()
   set('held_since', 0)
 end
 
--- What keeps the turn's next link from starting now, for hold_back; or nil.
+-- Return what keeps the turn's next task from starting now, for hold_back, or nil.
 local function found_hold(runs)
   local name, pause = paused(runs)
   return name and { name = name, pause = pause }
 end
 
--- Let the turn wait until what keeps it ends. Nobody announces it meanwhile.
+-- Make the turn wait until the obstacle ends. Nobody announces it meanwhile.
 local function hold_back(hold)
   local name, pause = hold.name, hold.pause
   local again = NOW + 64 * ANNOUNCE_MS
   local service = service_of(works())
   if not pause.full or turn.asks ~= service then stop_asking() end
   if pause.full then
-    -- Looked at when it gets the place of another.
+    -- The turn becomes due when it gets another turn's slot.
     set('asks', service)
     share('ZADD', AT_WORK, 0, waits_at(service, turn.owner or '', number('created_at'), ID))
   elseif name == limit_of(works()) then
-    -- Each comes back at a time of its own: one run may try in for_ms.
+    -- Each turn returns at a time of its own: one run may try per for_ms.
     pause.slot_ms = math.min(math.max(pause.slot_ms + pause.for_ms, pause.until_ms), again)
     again = math.min(again, pause.slot_ms)
     write(name, pause)
   elseif pause.until_ms > NOW and pause.until_ms < again then
     again = pause.until_ms
   end
-  -- Nobody chose that a breaker opens, or a limit: under it the turn's time runs on.
+  -- Breakers and limits are nobody's choice, so the turn's time continues.
   local stands = name ~= 'breaker|' .. works() and name ~= limit_of(works())
   if number('held_since') > 0 and not stands then count_in() end
   if number('held_since') == 0 and stands then set('held_since', NOW) end
   local reason = name .. ' ' .. string.format('%.0f', pause.until_ms) .. ' ' .. pause.reason
-  -- A limit moves on with each run that tries: said once.
+  -- A limit is extended by each trying run, but logged once.
   local said = turn.held_back == reason or (name == limit_of(works()) and
     string.sub(turn.held_back or '', 1, #name + 1) == name .. ' ')
   set('held_back', reason)
@@ -165,7 +165,7 @@ local function hold_back(hold)
   share('ZADD', DUE, again, ID)
 end
 
--- The turn goes on.
+-- The turn continues.
 local function let_go()
   if (turn.held_back or '') == '' then return end
   count_in()
@@ -175,8 +175,8 @@ local function let_go()
   emit('turn.resumed', '{}')
 end
 
--- Under a limit another model takes the turn over, where its own has one for that: the first whose service is not
--- limited. False: none does. As after_run.py passes a run on that met the limit itself.
+-- Under a limit, hand the turn to the first fallback model whose service is not limited, as after_run.py does after a
+-- limited run. Return false if there is none.
 local function pass_on(name, pause)
   if name ~= limit_of(works()) or pause.full or number('stage') > 0 then return false end
   if (turn.interruption or '{}') ~= '{}' then return false end
@@ -199,9 +199,9 @@ local function pass_on(name, pause)
   return false
 end
 
--- Before a link starts: the name of the pause that holds the turn back, or nil, and then it is held back no longer.
+-- Before a task starts: return the name of the pause that holds the turn back; with nil the turn is released.
 local function held_back(runs)
-  -- A cancelled turn ends, pause or not; so does what an open breaker kept until its deadline.
+  -- A cancelled turn ends regardless of pauses, as does a turn kept by a breaker until its deadline.
   if (turn.stop or '') ~= '' or is_sealed() then return nil end
   local clock_stands = number('held_since') > 0
   if not clock_stands and called_off(runs) ~= '' then return nil end
@@ -214,12 +214,12 @@ local function held_back(runs)
   let_go()
 end
 
--- Have every turn that is held back looked at now: those that another pause keeps are held back again.
+-- Make all held-back turns due now; other pauses hold them back again.
 local function look_at_all_held()
   for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', NOW, id) end
 end
 
--- An agent starts now: it has its place at the service, and under a limit no other one tries for a while.
+-- An agent starts: it has its slot at the service, and under a limit no other agent tries for a while.
 pace = function()
   local service, name = service_of(works()), limit_of(works())
   if turn.asks ~= service then stop_asking() end
@@ -234,7 +234,7 @@ pace = function()
   write(name, limit)
 end
 
--- The service that limits us was heard of by a run that began at began_ms. said: limited | spent | answered.
+-- A run begun at began_ms reports about a limited service. said: limited | spent | answered.
 local function heard_of_limit(name, said, reason, wait_ms, began_ms)
   local limit = pause_of(name)
   local tried = limit and began_ms > limit.heard_ms
@@ -246,7 +246,7 @@ local function heard_of_limit(name, said, reason, wait_ms, began_ms)
     limit.heard_ms, limit.errors, limit.reason, limit.spent = NOW, limit.errors + 1, reason, said == 'spent'
     write(name, limit)
   elseif tried then
-    -- One answer does not prove much: those who wait come faster with each.
+    -- A single answer proves little, so waiting turns start faster with each answer.
     limit.for_ms, limit.slot_ms, limit.spent = math.min(limit.for_ms, 2 * PACE_MS) / 2, 0, false
     limit.until_ms = math.min(limit.until_ms, NOW + limit.for_ms)
     if limit.for_ms < FASTEST_MS or redis.call('ZCARD', HELD) == 0 then erase(name) else write(name, limit) end
@@ -254,8 +254,8 @@ local function heard_of_limit(name, said, reason, wait_ms, began_ms)
   end
 end
 
--- The run of the turn ended. It reports about its model's service: answered | limited | spent | failed | '' (nothing).
--- wait_ms: how long it asks us to wait. began_ms: when the run began.
+-- The turn's run ended, and reports about its model's service: answered | limited | spent | failed | ''. wait_ms: the
+-- wait demanded by the service. began_ms: the start of the run.
 local function heard_of_service(label, said, reason, wait_ms, began_ms)
   if said == 'answered' or said == 'limited' or said == 'spent' then
     heard_of_limit(limit_of(label), said, reason, wait_ms, began_ms)
@@ -281,7 +281,7 @@ local function heard_of_service(label, said, reason, wait_ms, began_ms)
       look_at_all_held()
     end
   elseif breaker and breaker.probe ~= ID then
-    return -- began before the breaker opened
+    return -- the run began before the breaker opened
   elseif breaker or errors + 1 >= most then
     local for_ms = breaker and math.min(2 * breaker.for_ms, math.max(LONGEST_MS, opens_ms)) or opens_ms
     write('breaker|' .. label, { until_ms = NOW + for_ms, for_ms = for_ms,
@@ -294,7 +294,7 @@ local function heard_of_service(label, said, reason, wait_ms, began_ms)
   end
 end
 
--- The turn ends: nothing holds it back any more, it asks no service, and it probes nothing.
+-- The turn ends: release it from pauses, its service and its probe.
 end_holds = function()
   stop_asking()
   if (turn.held_back or '') ~= '' then

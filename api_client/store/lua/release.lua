@@ -1,7 +1,7 @@
--- Release turns, as many as there is room for; and give back the places of turns that take none. Follows line.lua.
+-- Start as many queued turns as there is room for, and free slots of finished turns. Follows line.lua.
 -- KEYS as of every command, of which 6 and 13 to 19 are used
--- ARGV[1] names of AT_WORK behind this one are asked for  ARGV[2...] those that end
--- answers {those of AT_WORK, {id, link, session id, ...} of turns that the caller announces}
+-- ARGV[1] list names of AT_WORK behind this name  ARGV[2...] names to free
+-- answers {names of AT_WORK, {id, link, session id, ...} of turns for the caller to announce}
 
 for i = 2, #ARGV do
   local owner, id = string.match(ARGV[i], '^(.*)|([^|]*)$')

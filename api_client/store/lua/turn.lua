@@ -1,16 +1,16 @@
--- What happens to a turn: it is looked at, begun, ended. Follows record.lua.
+-- The life of a turn: making it due, beginning and ending it. Follows record.lua.
 
 -- The turn's model, as a label.
 local function model() return turn.model or 'other' end
 
--- When somebody must look at the turn again: never later than at its deadline, as long as that is still to come.
+-- Make the turn due, no later than its deadline if that still lies ahead.
 local function look_again(at)
   local deadline = number('deadline_at')
   if NOW < deadline and deadline < at then at = deadline end
   share('ZADD', DUE, at, ID)
 end
 
--- When a turn that waits for its session must be looked at: at its deadline, or, without one, now and then.
+-- Make a turn that waits for its session due: at its deadline or, without a deadline, now and then.
 local function far()
   local deadline = number('deadline_at')
   return deadline > 0 and deadline or NOW + 64 * ANNOUNCE_MS
@@ -18,14 +18,14 @@ end
 
 local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 
--- Too late to be cancelled: an accepted answer is on its way to the session's folder.
+-- Return whether an accepted answer is being published, so that a cancellation comes too late.
 local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or '') ~= '' end
 
 -- Declared here and made where turns are held back.
 local end_holds
 local pace
 
--- The turn needs no place of its owner for now; the next one of that owner may go.
+-- Free the turn's slot for now; the owner's next turn may start.
 local function give_place()
   if number('most') == 0 then return end
   after(function()
@@ -34,11 +34,11 @@ local function give_place()
   end)
 end
 
--- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
+-- End the turn. All outcomes are written here. Returns the id of the session's next turn, or ''.
 -- answer: {name, text, ...} for the record  ending: the same as JSON, for the event
 local function finish(outcome, answer, ending)
   local line = redis.call('LRANGE', SESSION, 0, 1)
-  -- One that only waited leaves the session's head, which may be at work, as it is.
+  -- A turn that only waited leaves the first turn of its session alone, which may be running.
   local head = line[1] == ID and line[2] or ''
   share('ZADD', FINISHED, NOW, ID)
   if outcome == 'dead' then share('ZADD', DEAD, NOW, ID) end
@@ -51,7 +51,7 @@ local function finish(outcome, answer, ending)
   end_holds()
   if number('delivery') == 0 then after(function() leave(ID) end) end
   give_place()
-  -- The caller lines up the session's next turn; should it die first, a reaper finds it here, or at its deadline.
+  -- The caller starts the session's next turn; if the caller dies, a reaper finds the turn here or at its deadline.
   if head ~= '' then share('ZADD', DUE, 'LT', NOW + ANNOUNCE_MS, head) end
   set('state', 'finished')
   set('outcome', outcome)
@@ -71,14 +71,14 @@ local function finish(outcome, answer, ending)
   return head
 end
 
--- The budget the turn has used up: '' | tokens | cost. Asked only before another agent run.
+-- Return the exhausted budget of the turn: '' | tokens | cost. Asked only before another agent run.
 local function spent()
   if number('token_budget') > 0 and number('tokens_used') >= number('token_budget') then return 'tokens' end
   if number('cost_budget') > 0 and number('cost_used') >= number('cost_budget') then return 'cost' end
   return ''
 end
 
--- End a turn that nobody judged: cancelled, expired or dead, with the message for the user in the turn's language.
+-- End a turn without a verdict: cancelled, expired or dead, with the user's message in the turn's language.
 local function give_up(outcome)
   local messages = GIVEN_UP()[outcome]
   local reason = outcome
@@ -91,7 +91,7 @@ local function give_up(outcome)
     '"response":"","step":"","step_source":"","markers":[],"error":' .. fault)
 end
 
--- The outcome a turn must end with now: '' | cancelled | expired. will_run: the agent is to run next.
+-- Return the outcome that a turn must end with now: '' | cancelled | expired. will_run: the agent runs next.
 local function called_off(will_run)
   if is_sealed() then return '' end
   if (turn.stop or '') ~= '' then return turn.stop end
@@ -100,9 +100,9 @@ local function called_off(will_run)
   return ''
 end
 
--- Go on with a suspended turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
--- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by the rest of
--- it. An accepted answer must not expire on its way, so some time is always left.
+-- Continue a suspended turn after a decision or a time-out; a worker carries the decision out. The turn's clock stood
+-- still: the deadline was moved by the whole time-out, and moves back by the unused part. Some time always remains, so
+-- that an accepted answer does not expire.
 local function decide(kind, by, note, said, name)
   set('still_ms', number('still_ms') + NOW - number('suspended_at'))
   local deadline = number('deadline_at')
@@ -122,19 +122,19 @@ local function decide(kind, by, note, said, name)
     cjson.encode(by) .. ',"for":' .. cjson.encode(name) .. ',"note":' .. cjson.encode(note) .. '}')
 end
 
--- How many attempts the turn has: as requested, or as another model or a person was allowed.
+-- Return the turn's number of attempts: as requested, or as allowed for another model or by a person.
 local function most_attempts()
   if number('allowed') > 0 then return number('allowed') end
   if turn.max_attempts then return number('max_attempts') end
   return cjson.decode(redis.call('HGET', TURN, 'request')).max_attempts or 0 -- a record of version 1
 end
 
--- Begin a link of the chain, such as turn.run/1, for the holder of this token: the one place where work starts.
+-- Begin a task, such as turn.run/1, for the holder of this token. All work starts here.
 -- state: running | validating
 local function begin(link, state, token)
   local attempt = string.match(link, '/(%d+)$')
   local again = attempt == turn.attempt and number('delivery') > 0
-  -- A holder that goes on is due already: when its lease would have ended. Not so if the clock was set back since.
+  -- A continuing holder is due at the end of its lease, unless the clock was set back since.
   if token ~= turn.token or number('lease_until') > NOW + LEASE_MS then look_again(NOW + LEASE_MS) end
   set('state', state)
   set('next', link)
@@ -162,12 +162,12 @@ local function begin(link, state, token)
     ',"max_attempts":' .. most_attempts() .. ',"worker":' .. cjson.encode(turn.worker) .. '}')
 end
 
--- What a claim answers: the record as it is now.
+-- Return the record for the answer of a claim.
 local function claimed()
   flush()
   return { 'claimed', NOW, redis.call('HGETALL', TURN) }
 end
--- What a holder is answered that goes on: the fields that it does not know yet.
+-- Return the fields that a continuing holder does not know yet.
 local function continued()
   flush()
   return { 'continued', NOW, fields }

@@ -1,7 +1,7 @@
--- How many turns go before one that waits in the line, about: as it would be if nobody else came. Follows line.lua.
--- Owners are looked at one by one, up to MOST; of each one beyond them one turn goes before.
+-- Estimate how many turns start before a turn in the fair queue, if no new turns arrive. Follows line.lua. Owners are
+-- read one by one, up to MOST; each further owner counts as one turn.
 -- KEYS as of release.lua  ARGV[1] the turn
--- answers how many, or -1: it is not in the line
+-- answers the number, or -1 if the turn is not in the queue
 
 local MOST = 50
 local place = place_of(ARGV[1])
@@ -11,7 +11,7 @@ local function waiting_of(priority) return redis.call('ZLEXCOUNT', WAITING, with
 local function rank_in(who, at) return redis.call('ZLEXCOUNT', WAITING, '[' .. who .. '|', '(' .. at) end
 
 local own = rank_in(place.who, place.at)
--- When it goes, on the clock of its priority.
+-- When the turn starts, on the clock of its priority.
 local goes_at = time_of(place) + own / place.weight
 local owners = owners_of(place.priority)
 local number = own + math.max(0, redis.call('ZCOUNT', owners, '-inf', math.min(goes_at, AWAY - 1)) - MOST)

@@ -1,16 +1,16 @@
--- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
+-- Store a turn, once. The caller chose the turn's id, so a repeat after a lost reply finds the turn.
 -- KEYS[20] idempotency (string)
 -- args: request epoch owner locale deadline_ms# double_text body key_ms session_id token_budget# cost_budget#
 -- args: token_reserve# cost_reserve# model_label labels first_link from_claim max_attempts key message channel event
 -- args: priority weight# most#
--- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key
--- budgets: 0: none; reserves: what is set aside of each for one run  model_label: as a label
--- first_link: such as turn.run/1  from_claim: 1 when the deadline counts from the first claim, else 0
+-- request: JSON  body: the hash of the request, or ''  key_ms: life of the idempotency key
+-- budgets: 0 for none  reserves: the amount set aside for one run  model_label: the model as a label
+-- first_link: such as turn.run/1  from_claim: 1 if the deadline counts from the first claim, else 0
 -- reads: state
--- labels: more fields of the record (JSON), which admissions gave
--- key: the API key it came with, as a label
--- priority, weight, most: see line.lua  message: for the queue, or '' when the caller announces
--- channel, event: Celery's task event of it
+-- labels: further fields of the record (JSON), set by admissions
+-- key: the caller's API key, as a label
+-- priority, weight, most: see line.lua  message: for the queue, or '' if the caller announces the turn
+-- channel, event: Celery's task event of the message
 -- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
 --         | {'conflict', 0, turn id} | {'closed', until in ms, reason}: no new turns are stored
 --         | {'busy', 0, id of the turn in work}
@@ -38,23 +38,23 @@ for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'que
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label,
   max_attempts = max_attempts, key = key, most = most, priority = priority ~= 'interactive' and priority or '',
   weight = weight ~= 1 and weight or 0 }) do
-  if value ~= '' and value ~= 0 then set(name, value) end -- one that is missing is either
+  if value ~= '' and value ~= 0 then set(name, value) end -- a missing value is '' or 0
 end
 for name, value in pairs(cjson.decode(labels)) do set(name, value) end
 text('request', request)
 share('RPUSH', SESSION, ID)
 if body ~= '' then share('SET', KEYS[20], ID .. ' ' .. body, 'PX', key_ms) end
--- The first of its session is announced, here where store and broker are one server; one that waits is looked at when
--- its deadline comes.
+-- The first turn of a session is announced, here if store and broker are one server; a waiting turn is due at its
+-- deadline.
 look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())
-after(function() redis.call('RPUSH', PENDING, NOW .. '\nturn.submitted\t1') end) -- a counter that fails stops no turn
+after(function() redis.call('RPUSH', PENDING, NOW .. '\nturn.submitted\t1') end) -- a failing counter stops no turn
 emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
 if position > 0 or message == '' then return { 'stored', position, '' } end
 flush()
 local of = { created_at = NOW, owner = owner, priority = priority, weight = weight, most = most, link = first_link,
   session = session_id, deadline_at = number('deadline_at') }
--- pcall: a queue that is broken must not cost the turn, which is stored by now.
+-- pcall: the turn is stored, so a broken queue must not fail the command.
 if not pcall(start, ID, of, message) then return { 'stored', position, '' } end
 redis.pcall('PUBLISH', channel, event)
 return { 'stored', position, 'announced' }

@@ -1,1 +1,1 @@
-"""The record of a turn as the worker reads and changes it: one Lua command for each change."""
+"""The record of a turn, which workers read and change by one Lua command per change."""

@@ -1,7 +1,7 @@
-"""An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit.
+"""An accepted answer between its seal and its commit, as stored in the turn's record.
 
-It is sealed before the first file is written: a worker that takes the turn over publishes and commits the same,
-without judging again.
+The answer is sealed before the first file is written, so a worker that takes the turn over publishes and commits the
+same answer without validating again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class AcceptedAnswer:
     """The values to publish and commit.
 
     Attributes:
-        move: the move that ends the turn.
-        delivery: the folder's name of the accepted delivery.
-        mended: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
+        move: the transition that ends the turn.
+        delivery: the name of the accepted delivery's folder.
+        mended: files of earlier deliveries and repairs by name, which replace the delivery's own files.
     """
 
     move: Move
@@ -30,7 +30,7 @@ class AcceptedAnswer:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """As the record keeps it; ``stored`` are the facts of its attempt, as for ``encode``."""
+        """Encode the answer for the record; ``stored`` are the facts of its attempt, see ``encode``."""
         data = {"move": encode(self.move, stored).to_dict(), "delivery": self.delivery, "mended": self.mended}
         texts = self.move.texts.events  # JSON already
         events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
@@ -38,9 +38,10 @@ class AcceptedAnswer:
 
     @classmethod
     def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> AcceptedAnswer:
-        """Read it again; ``stored`` returns the facts of an attempt, by its number.
+        """Decode an accepted answer; ``stored`` returns the facts of an attempt by its number.
 
-        Raises ``ValueError``: the text is not one.
+        Raises:
+            ValueError: the text is not an accepted answer.
         """
         data = json.loads(text)
         events = [body_of(kind, facts) for kind, facts in data["events"]]

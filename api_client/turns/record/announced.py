@@ -1,8 +1,8 @@
-"""Announcements of unclaimed turns that still wait in their queue: then one is not made again. Pure.
+"""Decides whether a queued turn needs another announcement. Pure.
 
-Queues are first in, first out. As long as the message at a queue's head was announced no later than a turn, the turn's
-message lies behind it, or is lost; announcing again would not have it claimed any sooner. All times are ms of the
-store's clock.
+Queues are first in, first out. While the message at the head of a queue is older than a turn's announcement, the turn's
+message waits behind the head or is lost, and another announcement would not speed the turn up. All times are
+milliseconds of the store's clock.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from dataclasses import dataclass
 from api_client.contract.tasks import Link, queue_of
 from api_client.contract.turn import TurnState
 
-#: The fields that are read of a record.
+#: The fields read from a record.
 FIELDS = (
     *("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text"),
     "delivery",
 )
-#: A turn is looked at again at least every this many announcement delays.
+#: A turn is checked again after at most this many announcement delays.
 _LONGEST = 64
 _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedTurn:
-    """A turn that nobody holds and that was announced.
+    """An announced turn that no worker holds.
 
     Attributes:
-        turn_id: which. score: when it is due, as it was read.
-        at: when it was announced. queue: where. deadline_at: 0 for none.
+        turn_id: the turn's id.
+        score: the due time as it was read.
+        at: the time of the announcement.
+        queue: the queue of the announcement.
+        deadline_at: the deadline; 0 for none.
     """
 
     turn_id: str
@@ -41,33 +44,35 @@ class AnnouncedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The message at the head of a queue. ``at``: when its turn was announced; None when that turn is not waiting."""
+    """The message at the head of a queue, whose turn was announced at ``at``; None if that turn does not wait."""
 
     at: int | None
 
 
 def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
-    """Return the turn of this record; None when it is held, suspended, delayed, or not announced for another reason."""
+    """Return the announced turn of a record; None if the turn is held, suspended, delayed or not announced."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
         return None
     if int(record.get("not_before") or 0) and record.get("announced") == "1":
-        return None  # it waits for its delay to end, and is announced then for the first time
+        return None  # the turn is announced for the first time after its delay
     try:
         link = Link.parse(record.get("next", ""))
     except ValueError:
         return None
     times = int(record.get("announced") or 1)
-    # Due is one delay behind the announcement, and the delay doubles (reap.lua); 0: it was put off since, and noted.
+    # The due time is one doubling delay after the announcement (reap.lua); 0 means that the turn was put off.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
-    queue = queue_of(link, preferred=int(record.get("delivery") or 0) > 0)  # one that never ran comes from the line
+    queue = queue_of(
+        link, preferred=int(record.get("delivery") or 0) > 0
+    )  # turns that never ran come from the fair queue
     return AnnouncedTurn(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 
 
 def look_again_at(turn: AnnouncedTurn, head: Head | None, now: int, announce_ms: int) -> int | None:
-    """When to look at the turn again; None: announce it now. Without a ``head`` its queue is empty."""
+    """Return when to check the turn again; None to announce it now. ``head`` is None for an empty queue."""
     over = turn.deadline_at and turn.deadline_at <= now
-    if head is None or over or turn.at > now:  # announced later than now: the clock was set back
+    if head is None or over or turn.at > now:  # an announcement in the future: the clock was set back
         return None
     soon = now + announce_ms
     if head.at is None:
@@ -75,6 +80,6 @@ def look_again_at(turn: AnnouncedTurn, head: Head | None, now: int, announce_ms:
     elif head.at > turn.at:
         return None
     else:
-        # The head has waited so long; the turn's message gets there when it has waited as long.
+        # The turn's message reaches the head after having waited as long as the current head.
         later = min(max(soon, turn.at + now - head.at), now + _LONGEST * announce_ms)
     return min(later, turn.deadline_at) if turn.deadline_at else later

@@ -1,4 +1,4 @@
-"""Putting off turns whose announcements still wait, so that announcing again never piles up messages."""
+"""Puts off turns whose announcements still wait in a queue, so that repeated announcements do not pile up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LUA = Path(__file__).with_name("lua") / "put_off.lua"
 
 
 class Backlog:
-    """The turns that are due, beside the messages that wait in Celery's queues."""
+    """The due turns, compared with the messages in Celery's queues."""
 
     def __init__(self, settings: Settings, store: Redis) -> None:
         self._settings = settings
@@ -38,24 +38,27 @@ class Backlog:
         self._script = store.register_script(_LUA.read_text())
 
     async def empty(self) -> bool:
-        """Return whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
+        """Return whether there are no unfinished turns and no unfolded counters.
 
-        Raises ``RedisError``: the store does not answer.
+        Raises:
+            RedisError: the store does not answer.
         """
         return not await self._store.exists(self._keys.due, self._keys.pending)
 
     async def due(self, now: int, limit: int) -> list[tuple[str, float]]:
-        """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
+        """Return the due turns with their scores, longest waiting first. ``now`` is in milliseconds.
 
-        Raises ``RedisError``: the store does not answer.
+        Raises:
+            RedisError: the store does not answer.
         """
         found: list[Any] = await self._store.zrangebyscore(self._keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
 
     async def put_off(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
-        """Put off the turns whose announcements still wait in their queues; returns the others' ids.
+        """Put off the turns whose announcements still wait, and return the ids of the other turns.
 
-        Raises ``RedisError``: the store does not answer.
+        Raises:
+            RedisError: the store does not answer.
         """
         others = {turn_id for turn_id, _ in due}
         turns = [turn for turn in await self._announced(due) if turn]
@@ -79,7 +82,7 @@ class Backlog:
         return others
 
     async def _announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
-        """Return what the records say, in order; None for any other turn, and for a damaged record."""
+        """Return the announced turns in order; None for other turns and damaged records."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:
@@ -89,7 +92,7 @@ class Backlog:
 
     def _read(self, turn_id: str, score: float, found: Any) -> AnnouncedTurn | None:
         if isinstance(found, RedisError):
-            return None  # a damaged record: the reaper logs it
+            return None  # the reaper logs damaged records
         record = {name: value.decode("utf-8", "replace") for name, value in zip(FIELDS, found, strict=True) if value}
         try:
             return announced(turn_id, score, record, self._announce_ms)
@@ -97,7 +100,7 @@ class Backlog:
             return None
 
     async def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
-        """The head of each queue; None where it is empty."""
+        """Return the head of each queue; None for an empty queue."""
         prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
         pipe = self._broker.pipeline(transaction=False)
         for name in names:
@@ -114,7 +117,7 @@ class Backlog:
 
 
 def _turn_of(raw: bytes) -> str:
-    """The turn a Celery message names; empty for a probe, or a foreign message."""
+    """Return the turn named by a Celery message; empty for a probe or a foreign message."""
     try:
         _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
         return str(kwargs["turn_id"])

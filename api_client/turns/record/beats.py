@@ -1,4 +1,4 @@
-"""Renewing the leases of all turns of a process in one round trip to the store."""
+"""Renews the leases of all turns of a process in one round trip to the store."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from api_client.contract.settings import Settings
 from api_client.turns.record.claim import Claim
 
 _LUA = Path(__file__).with_name("lua") / "beats.lua"
-#: Turns one command renews: 250 keep the server busy for about a millisecond.
+#: Leases renewed per command; 250 keep the server busy for about a millisecond.
 _TURNS_A_COMMAND = 250
 
 
 def script_text() -> str:
-    """The Lua command."""
+    """Return the text of the Lua command."""
     return _LUA.read_text()
 
 
 class Beats:
-    """Renews leases over a connection. For one thread."""
+    """Renews leases over one connection, for a single thread."""
 
     def __init__(self, settings: Settings, store: redis.Redis) -> None:
         self._keys = Keys(settings.namespace)
@@ -33,25 +33,25 @@ class Beats:
         self._script = store.register_script(script_text())
 
     def open(self) -> None:
-        """Connect, and give the server the command: the first round is then as quick as any other.
+        """Connect and load the Lua command, so that the first renewal is fast.
 
-        Raises ``RedisError``: the store does not answer.
+        Raises:
+            RedisError: the store does not answer.
         """
         self._redis.script_load(self._script.script)
 
     def renew(self, claims: Sequence[Claim]) -> dict[str, tuple[str, str]]:
-        """Renew the leases of these claims in one round trip.
+        """Renew the leases of the claims in one round trip.
 
         Returns:
-            By token: ``held``, ``fenced`` or ``damaged`` (the record cannot be read), and why the turn must
-            stop, or empty.
+            By token: ``held``, ``fenced`` or ``damaged``, and the reason why the turn must stop, or an empty string.
 
         Raises:
-            RedisError: the store does not answer, or takes no writes; which leases were kept, nobody knows.
+            RedisError: the store does not answer or refuses writes; the state of the leases is unknown.
         """
         try:
             return self._send(claims)
-        except NoScriptError:  # a server that was restarted, or never saw it
+        except NoScriptError:  # the server was restarted, or has never run the command
             return self._send(claims, load=True)
 
     def _send(self, claims: Sequence[Claim], *, load: bool = False) -> dict[str, tuple[str, str]]:

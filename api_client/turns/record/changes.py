@@ -48,11 +48,11 @@ log = ModuleLog(__name__)
 
 
 _LUA = Path(__file__).with_name("lua")
-#: Entries of pending counters one fold takes: few enough to hold the store up for a few milliseconds only.
+#: Pending counters per fold, few enough to block the store for a few milliseconds only.
 _FOLD_AT_ONCE = 1000
-#: Counters of one minute are in the same buckets: the smallest of them, in seconds.
+#: All counters of one minute fall into the same buckets: the smallest bucket size, in seconds.
 _MINUTE = min(BUCKETS.values())
-#: Longest reason that a record keeps of a worker that cannot carry a turn out, in characters.
+#: Longest stored reason why a worker cannot carry out a turn, in characters.
 _LONGEST_LACK = 200
 _NAMES = ("claim", "beat", "append", "use_up", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
@@ -62,7 +62,7 @@ class Changes:
     """Builds the commands of one worker.
 
     Attributes:
-        scripts: the Lua scripts, by name.
+        scripts: the Lua scripts by name.
     """
 
     def __init__(self, settings: Settings, worker: str) -> None:
@@ -103,11 +103,21 @@ class Changes:
         models: str = "",
         lack: str = "",
     ) -> Exchange[Claim | Refusal]:
-        """Take the turn for ``link``. ``token`` is new and unique; ``taken_at`` is now, by ``time.monotonic()``.
+        """Claim a turn for a task.
 
-        ``task`` is the id of the Celery task as which it is carried out; ``models`` are ``Ability.labels``; ``lack`` is
-        why this worker cannot carry out the link: then the record keeps that, and the turn is left to others. Raises
-        ``ValueError``: ``turn_id`` has the wrong form, or the record is damaged.
+        Args:
+            turn_id: the turn.
+            session_id: the turn's session.
+            link: the task.
+            token: a new unique fencing token.
+            taken_at: the current ``time.monotonic()`` value.
+            alone: whether this process works on nothing else.
+            task: the id of the Celery task.
+            models: the models of this worker, ``Ability.labels``.
+            lack: why this worker cannot carry out the task; stored, and the turn is left to other workers.
+
+        Raises:
+            ValueError: ``turn_id`` has the wrong form, or the record is damaged.
         """
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
@@ -117,16 +127,16 @@ class Changes:
         if reply[0] == b"refused":
             return Refusal(*(part.decode() for part in reply[1:]))
         record = hash_of(reply[2])
-        if is_apart(record):  # long: read by itself, so that the claim takes no longer for it
+        if is_apart(record):  # long texts are read separately, to keep the claim fast
             record |= yield self._texts(turn_id)
         turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
         claim = Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted)
         if turn.delivery == 1 and link.task == RUN:
-            claim.attempts = {}  # a turn's first delivery has nothing behind it
+            claim.attempts = {}  # a turn's first delivery has no earlier attempts
         return claim
 
     def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
-        """The long texts a holder needs; without those that are not there."""
+        """Read the long texts that a holder needs."""
         names = ("request", "accepted")
         key = keys_of(self._settings.namespace, turn_id).texts(turn_id)
 
@@ -136,7 +146,7 @@ class Changes:
         return Command(read, ("HMGET", key, *names))
 
     def beat(self, claim: Claim) -> Command[str]:
-        """Keep the lease; the result is why the turn is to stop, or empty. Reading raises ``LeaseLost``."""
+        """Renew a lease; the result is why the turn must stop, or an empty string. Reading raises ``LeaseLost``."""
 
         def read(reply: Any) -> str:
             said, stop = reply
@@ -147,9 +157,9 @@ class Changes:
         return self._command("beat", *_ids(claim), read, {"token": claim.token})
 
     def use_up(self, claim: Claim, run: str) -> Command[bool]:
-        """Use up the answer to an interruption, for a run with this nonce.
+        """Use up the answer to an interruption for the run with the nonce ``run``.
 
-        False: another run used it up, or the turn was cancelled or lost.
+        The result is False if another run used up the answer, or if the turn was cancelled or lost.
         """
 
         def read(reply: Any) -> bool:
@@ -158,18 +168,18 @@ class Changes:
         return self._command("use_up", *_ids(claim), read, {"token": claim.token, "run": run})
 
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
-        """Add events to the turn's log, in order, each exactly once; before them what the store has forgotten.
+        """Append events to the turn's log in order, exactly once, after any commands the store forgot.
 
-        Not for two tasks with one claim. Reading raises ``LeaseLost``.
+        Must not be used by two tasks with the same claim. Reading raises ``LeaseLost``.
         """
         numbered: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1}
         command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
         yield from self._numbered(claim, command)
 
     def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[CommitResult]:
-        """Write what was decided and give the lease back. ``files``: where the session's files now are, if new.
+        """Store a transition and give the lease back. ``files`` is the new place of the session's files, if any.
 
-        Reading raises ``LeaseLost``, and a run that was judged at once ``JudgingHeldBack``: nothing was written.
+        Reading raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
         """
 
         def read(reply: Any) -> Behind | HeldBack | CommitResult:
@@ -182,11 +192,17 @@ class Changes:
     def advance(
         self, claim: Claim, move: Move, taken_at: float, task: str = "", files: str = ""
     ) -> Exchange[Claim | CommitResult]:
-        """As ``commit``, and keep token and lease for the next link: claimed as by ``claim``, in the same command.
+        """Store a transition and claim the next task under the same token, in one command.
 
-        ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``, ``files``: as in ``commit``. The lease
-        begins again. The result is the claim of the next link, or ``CommitResult`` where the holder cannot go on: it
-        ended or was cancelled, has to wait, or is suspended. Raises as ``commit``.
+        The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. Raises the
+        errors of ``commit``.
+
+        Args:
+            claim: the current claim.
+            move: the transition to store.
+            taken_at: the current ``time.monotonic()`` value, when the new lease begins.
+            task: the Celery id of the next task.
+            files: the new place of the session's files, if any.
         """
 
         def read(reply: Any) -> Behind | HeldBack | Claim | CommitResult:
@@ -221,7 +237,7 @@ class Changes:
         return replace(command, ahead=("HSET", self._attempts(claim), *texts))
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
-        """Send a numbered command, and again what the store has forgotten of those before it."""
+        """Send a numbered command, after resending earlier commands that the store has forgotten."""
         claim.outbox.append(command)
         number = len(claim.outbox)
         said: Any = yield from self._sent(claim, command)
@@ -229,7 +245,7 @@ class Changes:
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox[said.known : number - 1]:
                 if (yield from self._sent(claim, forgotten)) == HeldBack():
-                    raise LeaseLost  # judged before, and forgotten since: the next holder finds it so
+                    raise LeaseLost  # the forgotten validation preceded the pause, and the next holder repeats it
             said = yield from self._sent(claim, command)
         if said == HeldBack():
             claim.outbox.pop()
@@ -237,26 +253,28 @@ class Changes:
         return said
 
     def _sent(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
-        """Send a command, and before it the texts it names. Who takes the turn next removes those nobody names."""
+        """Send a command after the long texts it refers to. The next holder removes unreferenced texts."""
         if not command.ahead:
             return (yield command)
         yield Command(_nothing, command.ahead)
         try:
             return (yield command)
         except LeaseLost:
-            if not (yield self.knows(claim.turn.turn_id)):  # dropped meanwhile: they would lie there for ever
+            if not (
+                yield self.knows(claim.turn.turn_id)
+            ):  # the turn was dropped meanwhile, so its texts would never be removed
                 yield Command(_nothing, ("HDEL", command.ahead[1], *command.ahead[2::2]))
             raise
 
     def _files_key(self, claim: Claim, files: str) -> tuple[str, ...]:
-        """The key that a command needs besides the turn's where the session's files change."""
+        """Return the additional key of commands that change the place of the session's files."""
         return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
-        """Accept an answer, which is published next; False when the turn was cancelled. ``files``: as in ``commit``.
+        """Seal an accepted answer before its publication; the result is False if the turn was cancelled.
 
-        From then on the turn can only end with ``accepted``, under any holder. Reading raises ``LeaseLost``;
-        ``JudgingHeldBack`` for an answer whose run is not stored yet.
+        After the seal the turn can only end with ``accepted``, under any holder. ``files`` is the new
+        place of the session's files. Reading raises ``LeaseLost``, or ``JudgingHeldBack`` if the run is not stored yet.
         """
 
         def read(reply: Any) -> bool:
@@ -271,7 +289,7 @@ class Changes:
         return self._command("seal", *_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
     def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
-        """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
+        """Handle one due turn; ``may_take`` allows reclaiming the turn from a worker whose lease expired."""
 
         def read(reply: Any) -> ReapResult:
             return ReapResult(*(part.decode() for part in reply))
@@ -281,28 +299,35 @@ class Changes:
     def line_up(
         self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
     ) -> Command[str]:
-        """Have a turn's first run start when its owner's turn has come.
+        """Start a turn's first run in the order of the fair queue.
 
-        The result is a word of ``line_up.lua``: of a turn that has ``begun`` the caller announces the next link.
-        ``message``, ``channel``, ``event``: ``Announcement``; empty where the queues are not the store's.
-        ``since``: when the turn before it in its session came, in seconds since the epoch, or 0.
+        Args:
+            turn_id: the turn.
+            session_id: the turn's session.
+            message: the message to publish; empty if the store does not hold the queues.
+            channel: the channel of the announcement.
+            event: the event of the announcement.
+            since: when the session's preceding turn was created, in seconds since the epoch, or 0.
+
+        Returns:
+            A command whose result is a word of ``line_up.lua``; after ``begun`` the caller announces the task.
         """
         values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
         values["since"] = int(since * 1000)
         return self._command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
     def release(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
-        """Let turns go, as many as there is room for, and give back the places ``ended``.
+        """Release as many queued turns as there is room for, and free the slots in ``ended``.
 
-        The result's ``places`` are those behind this one.
+        The result lists occupied slots behind the slot ``behind``.
         """
         keys = release_keys(Keys(self._settings.namespace), self._queue)
         return Command(ReleaseReply.read, (behind, *ended), "release", keys)
 
     def fold(self) -> Exchange[bool]:
-        """Add the oldest pending counters to the totals and buckets; True when there may be more."""
+        """Add the oldest pending counters to the totals and buckets; return True if more may be pending."""
         keys = Keys(self._settings.namespace)
-        # In this order: another reaper's fold in between is seen.
+        # This order detects a fold by another reaper.
         folds: bytes = yield Command(lambda found: found or b"0", ("GET", keys.folds))
         entries: list[bytes] = yield Command(list, ("LRANGE", keys.pending, 0, _FOLD_AT_ONCE - 1))
         if not entries:
@@ -326,11 +351,11 @@ class Changes:
         return len(entries) == _FOLD_AT_ONCE
 
     def cancel(self, turn_id: str, session_id: str) -> Command[None]:
-        """Call a turn off, because a later one of its session is to interrupt it."""
+        """Cancel a turn because a later turn of its session interrupts it."""
         return self._command("cancel", turn_id, session_id, _nothing, {"owner": "", "reason": "cancelled"})
 
     def turn(self, turn_id: str) -> Exchange[Turn | None]:
-        """A turn's record; None when there is none. Raises ``ValueError`` where it is damaged."""
+        """Read a turn's record; None if there is none. Raises ``ValueError`` if the record is damaged."""
         record = yield Command(hash_of, ("HGETALL", self._record(turn_id)))
         if not record:
             return None
@@ -343,7 +368,7 @@ class Changes:
         return decode_turn(record)
 
     def attempts_of(self, claim: Claim) -> Exchange[list[AttemptRecord]]:
-        """The attempts of a claimed turn: read once, since then the holder knows what it wrote."""
+        """Read the attempts of a claimed turn once; later the holder knows its own changes."""
         if claim.attempts is None:
             key = self._attempts(claim)
             claim.attempts = yield Command(lambda stored: read_facts(hash_of(stored)), ("HGETALL", key))
@@ -367,12 +392,12 @@ class Changes:
 
 
 def _seconds_left(turn: Turn, reply: Any) -> float:
-    """Time to the deadline by the store's clock, which a claim answers in ms."""
+    """Return the seconds to the deadline by the store's clock, which a claim returns in milliseconds."""
     return turn.deadline_at - int(reply[1]) / 1000
 
 
 def _not_done(reply: Any) -> Behind | HeldBack | None:
-    """Return what a numbered command says when it did nothing: ``LeaseLost`` is raised; None: it was done."""
+    """Return why a numbered command did nothing; None if it was done. Raises ``LeaseLost``."""
     match reply[0]:
         case b"fenced":
             raise LeaseLost
@@ -389,7 +414,7 @@ def _committed(reply: Any) -> CommitResult:
 
 
 def _nothing(_reply: Any) -> None:
-    """For a reply that says nothing more."""
+    """Ignore a reply without a result."""
 
 
 def _ids(claim: Claim) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""A claim of a turn, and what the ledger's commands answer."""
+"""A worker's claim of a turn, and the results of the ledger's commands."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from api_client.turns.record.store_command import Command
 
 
 class LeaseLost(Exception):
-    """Another worker has the turn, or it has ended. Whatever the holder of this claim did must not count."""
+    """Another worker holds the turn, or the turn has ended; later results of this claim must not count."""
 
 
 class JudgingHeldBack(Exception):
-    """No answers are judged now: a run is stored, and its answer waits. Nothing was written."""
+    """No answers are validated now: the run is stored, its answer waits, and nothing was written."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """A turn held for one link of its chain.
+    """A turn held for one task of its chain.
 
     Attributes:
-        token: the fencing token: the store refuses writes with the token of an earlier claim.
-        taken_at: when the claim was asked for, by ``time.monotonic()``.
-        seconds_left: time to the turn's deadline at that moment, by the store's clock.
-        accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
-        attempts: the stored facts of each attempt, by its number, as far as the holder has read or written it; None:
-            not read yet.
-        records: those attempts as they are read, by number, as far as somebody asked.
-        left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
-            commit removes them.
-        outbox: the commands the holder sent, those of links before this one too, numbered 1, 2, 3, ...: each is sent
-            again with its number. Emptied when the turn is given back: each knows its claim, and the claim them.
+        turn: the turn's record.
+        link: the task.
+        token: the fencing token; the store refuses writes with the token of an earlier claim.
+        taken_at: the time of the claim, a ``time.monotonic()`` value.
+        seconds_left: the time to the deadline at that moment, by the store's clock.
+        accepted: an answer accepted but not committed by an earlier holder (``accepted.py``), or empty.
+        attempts: the stored facts of each attempt by its number, as known to the holder; None before reading.
+        records: the attempts parsed so far, by number.
+        left_behind: facts without a transition, such as ``2:text~TOKEN``; the next commit removes them.
+        outbox: the holder's numbered commands, kept for resending; emptied when the turn is given back.
     """
 
     turn: Turn
@@ -50,11 +49,11 @@ class Claim:
     outbox: list[Command[Any]] = field(default_factory=list)
 
     def facts(self, attempt: int) -> dict[str, str]:
-        """Return the stored facts of an attempt, as far as known: texts by name."""
+        """Return the known stored facts of an attempt, texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
     def records_after(self, move: Move) -> dict[int, AttemptRecord]:
-        """``records`` after a move of the holder: what it wrote of a new attempt is not read again from its texts."""
+        """Return ``records`` after a transition, with the attempt that the transition added."""
         records = {number: record for number, record in self.records.items() if number != move.attempt}
         if move.attempt not in (self.attempts or {}):
             records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
@@ -63,9 +62,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The turn was not there to be taken; ``why`` is one word for the log.
+    """A refused claim.
 
-    ``worker``: where it is ``kept``, the worker process with an affinity to its session, which is to take it.
+    Attributes:
+        why: the reason, as one word for the log.
+        worker: for the reason ``kept``, the worker that keeps the session's agent.
     """
 
     why: str
@@ -74,7 +75,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The result of a commit: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
+    """The result of a commit: the session's next turn ``head`` and the turn's ``outcome``, both possibly empty."""
 
     head: str
     outcome: str
@@ -82,7 +83,7 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The store forgot answered commands of this claim; ``known`` is the number of the last one it has."""
+    """The store lost answered commands of this claim; ``known`` is the number of the last command it has."""
 
     known: int
 
@@ -94,7 +95,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """A reaper's findings and actions: see ``reap.lua``."""
+    """What a reaper found and did with a due turn, see ``reap.lua``."""
 
     what: str
     link: str

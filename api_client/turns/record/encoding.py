@@ -1,4 +1,4 @@
-"""A move as the store takes it: fields, events and texts by name."""
+"""Encodes transitions for the store: fields, events and texts by name."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from api_client.contract.turn_error import TurnError, error_data
 from api_client.store.commands import SHORT_BYTES, Word
 from api_client.turns.record.moves import Answer, Move, MoveTexts
 
-#: A longer text is written before its move; a shorter one costs Lua next to nothing.
+#: Longer texts are written before their transition; shorter texts cost Lua next to nothing.
 AHEAD_BYTES = 65_536
 _OF = "~"
-#: Characters that SHORT_BYTES hold whatever they are: most texts are shorter.
+#: This many characters never exceed SHORT_BYTES; most texts are shorter.
 _SURELY_SHORT = SHORT_BYTES // 4
 
 
 @frozen(slots=True, kw_only=True)
 class EncodedMove:
-    """A move in the form of ``commit.lua`` and of a seal.
+    """A transition in the form of ``commit.lua`` and of a seal.
 
     Attributes:
-        facts: of the move's attempt, as they are stored. ahead: those that are to be stored before.
-        response: the answer; empty where ``response_in`` says which fact has it, such as ``2:text``.
+        move: the transition.
+        texts: the texts of the transition.
+        facts: the facts of the attempt as they are stored.
+        ahead: the facts to store before the transition.
+        response: the answer; empty if ``response_in`` refers to a fact.
+        response_in: the fact that contains the answer, such as ``2:text``.
     """
 
     move: Move
@@ -39,7 +43,7 @@ class EncodedMove:
     response_in: str
 
     def arguments(self) -> dict[str, Word]:
-        """Return what ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
+        """Return the named arguments of ``commit.lua``; ``rest`` follows them."""
         move = self.move
         return {
             "next": str(move.next or ""),
@@ -64,18 +68,18 @@ class EncodedMove:
         }
 
     def rest(self) -> list[str]:
-        """The arguments without a name: fields, facts, the answer's fields, events."""
+        """Return the unnamed arguments: fields, facts, the answer's fields and events."""
         pairs = [*self.texts.fields.items(), *self.facts.items(), *self.answer().items()]
         return [text for pair in pairs for text in pair] + self.texts.events
 
     def answer(self) -> dict[str, str]:
-        """The fields of a finished turn's record; none while it goes on."""
+        """Return the answer's fields of a finished turn; empty while the turn continues."""
         if self.move.outcome is None:
             return {}
         return {**self._texts(), "error": self.texts.error, "markers": self.texts.markers}
 
     def _finished_data(self) -> str:
-        """The answer in the event of the end: the inside of a JSON object."""
+        """Return the answer for the final event, as the inside of a JSON object."""
         return f'{json.dumps(self._texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
     def _texts(self) -> dict[str, str]:
@@ -84,7 +88,7 @@ class EncodedMove:
         return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
 
     def to_dict(self) -> dict[str, Any]:
-        """An ending move as ``AcceptedAnswer`` keeps it, without its events."""
+        """Return a final transition without events, as ``AcceptedAnswer`` stores it."""
         move, answer = self.move, self.move.answer
         return {
             "attempt": move.attempt,
@@ -111,20 +115,22 @@ class EncodedMove:
 
 
 def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = "") -> EncodedMove:
-    """The move with its long texts by reference, where a fact of its attempt has them.
+    """Encode a transition, with long texts as references to facts of its attempt.
 
-    ``stored`` are the attempt's facts so far, and win over the move's: a text that is there is not sent again. An
-    answer that no fact has becomes one. ``asked`` is the user's message: a prompt that is it is in the request.
-    ``token`` is of the claim that writes it; without one, no text is written before.
+    Args:
+        move: the transition.
+        stored: the attempt's stored facts; their texts are not sent again.
+        asked: the user's message; an equal prompt is stored as a reference to the request.
+        token: the token of the claim; without a token no text is written ahead.
     """
     response, texts = move.answer.response, move.texts
-    if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # as most moves are
+    if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # true for most transitions
         return EncodedMove(move=move, texts=texts, facts=texts.facts, ahead={}, response=response, response_in="")
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts, ahead = dict[str, str](), dict[str, str]()
 
     def place_of(name: str, text: str) -> str:
-        """The fact that has the text: an earlier one, a new one that is written ahead, or ``name`` itself."""
+        """Return the fact that holds a text: an earlier fact, a fact written ahead, or ``name`` itself."""
         if text not in places:
             places[text] = name
             if token and _bytes_of(text) > AHEAD_BYTES:
@@ -153,10 +159,12 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
 
 
 def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
-    """An ending move again, from ``EncodedMove.to_dict`` and its events; also as records of version 1 have it.
+    """Decode a final transition from ``EncodedMove.to_dict`` and its events; also records of version 1.
 
-    ``stored`` are the facts of its attempt: long texts are read from there. Raises ``ValueError``: it is not a move
-    that ends a turn.
+    ``stored`` are the facts of the attempt, which hold long texts.
+
+    Raises:
+        ValueError: the data is not a final transition.
     """
     texts = {**stored, **data["facts"]}
     facts = _with_texts(data["facts"], texts)
@@ -187,18 +195,18 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
 
 
 def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
-    """The facts with the texts they name in place of the names."""
+    """Replace references by the texts they refer to."""
     suffix, found = elsewhere(""), dict[str, str]()
     for name, text in facts.items():
         if name.endswith(suffix) and text in texts:
             found[name.removesuffix(suffix)] = texts[text]
-        elif not name.endswith(suffix) or text:  # an empty name says that the text is no longer elsewhere
+        elif not name.endswith(suffix) or text:  # an empty reference says that the text is no longer elsewhere
             found[name] = text
     return found
 
 
 def is_long(text: str) -> bool:
-    """Return whether a text is stored apart."""
+    """Return whether a text is stored separately."""
     return len(text) > _SURELY_SHORT and _bytes_of(text) > SHORT_BYTES
 
 
@@ -207,11 +215,11 @@ def _bytes_of(text: str) -> int:
 
 
 def left_behind(facts: Mapping[str, str]) -> list[str]:
-    """Those of an attempt's facts that were written ahead of a move that never came."""
+    """Return the facts written ahead of a transition that never followed."""
     named = {place for name, place in facts.items() if name.endswith(elsewhere(""))}
     return [name for name in facts if _OF in name and name not in named]
 
 
 def _lines(counters: dict[str, int]) -> str:
-    """Counters as the commands take them: name, tab, number; one a line."""
+    """Format counters for the commands: name, tab, number; one per line."""
     return "\n".join([f"{name}\t{by}" for name, by in counters.items()])

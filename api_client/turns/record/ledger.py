@@ -32,36 +32,37 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Asked: TypeAlias = Coroutine[Any, Any, T]
 
-#: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
+#: Longest outage of the store that a holder waits for, in seconds.
 _PATIENCE_SECONDS = 120.0
-#: Between two tries, in seconds.
+#: Seconds between two attempts.
 _PAUSE_SECONDS = 0.3
-#: Errors of a store that is away, or full, or not the master: another time it works.
+#: Errors of a store that is away, full or not the master, which may disappear.
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
-#: Errors of a store that takes no writes at all; the turn is not at fault.
+#: Errors of a store that refuses all writes, so the turn is not at fault.
 _REFUSALS = (OutOfMemoryError, ReadOnlyError)
-#: Seconds until a turn with an unreadable record is looked at again.
+#: Seconds before a turn with a damaged record is handled again.
 _DAMAGED_SECONDS = 60.0
 
 
 class Patience:
-    """The repetition of one safe command until the store answers; the time counts from here."""
+    """Limits the repetition of one safe command; the time counts from its creation."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self._said = ""
 
     def after(self, error: RedisError) -> float:
-        """Return how long to wait before the next try, in seconds.
+        """Return the seconds to wait before the next attempt.
 
-        Raises ``RedisError``: ``error`` itself: the store stayed away for two minutes, or refused for another reason.
+        Raises:
+            RedisError: ``error`` itself, if the store stayed away too long or refused the command for another reason.
         """
         # MISCONF: the disk is full, and the script was refused before its first write.
         full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
         if time.monotonic() > self._until or not (full or isinstance(error, _PASSING)):
             raise error
         said = str(error)[:80] if full else type(error).__name__
-        if said != self._said:  # once, however often it is asked again
+        if said != self._said:  # log each error only once
             self._said = said
             if full:
                 log.warning("store.full", error=said)
@@ -88,14 +89,14 @@ def _patiently(
 
 
 class Ledger:
-    """The turn records in the store, as a worker reads and changes them. Belongs to one loop.
+    """The turn records in the store, as a worker reads and changes them. For one event loop.
 
-    What a holder asks waits while the store is away, as long as ``Patience`` allows, and raises
-    ``redis.exceptions.RedisError`` then; with a claim also ``LeaseLost``: this worker lost the turn, and nothing
-    was written. What a reaper asks (``due`` to ``server_time``) is asked once.
+    A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise
+    ``redis.exceptions.RedisError``. Commands with a claim also raise ``LeaseLost`` if this worker lost the turn;
+    nothing was written then. A reaper's commands (``due`` to ``server_time``) are sent once.
     """
 
-    # The commands as ``Changes`` explains them.
+    # The commands are documented in ``Changes``.
     beat = _once(Changes.beat)
     append = _patiently(Changes.append)
     seal = _patiently(Changes.seal)
@@ -128,10 +129,10 @@ class Ledger:
         models: str = "",
         lack: str = "",
     ) -> Claim | Refusal:
-        """Take the turn for ``link``, if that is its next link and no worker holds it.
+        """Claim the turn for ``link`` if that is the next task and no worker holds the turn.
 
-        A turn one strike from a dead letter is refused as ``alone`` to each process that also does other work;
-        ``models`` and ``lack`` as ``Changes.claim``.
+        A turn one strike before its dead letter is refused with ``alone`` to processes that also do other work. See
+        ``Changes.claim`` for ``models`` and ``lack``.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
         claiming = self._changes.claim(
@@ -140,30 +141,31 @@ class Ledger:
         return await self._exchange(claiming)
 
     async def set_affinity(self, turn_id: str, session_id: str, seconds: float) -> None:
-        """Note that this worker can best go on with a turn's session, for this long. Not vital."""
+        """Record for ``seconds`` that this worker can continue a session best. Failures are harmless."""
         with contextlib.suppress(RedisError):
             key, life = keys_of(self._settings.namespace, turn_id).affinity(session_id), max(1, int(seconds * 1000))
             await self._connection.ask("SET", key, self.worker, "PX", life)
 
     async def find_affinity(self, session_id: str) -> str:
-        """Return which worker can best go on with a session, asking once; empty for none."""
+        """Return the worker that can continue a session best, or an empty string. Sent once."""
         found = await self._connection.ask("GET", self._keys.affinity(session_id))
         return found.decode() if found else ""
 
     async def clear_affinity(self, session_id: str) -> None:
-        """Remove this worker's affinity to a session, if it has one; asks once."""
+        """Remove this worker's affinity to a session, if any. Sent once."""
         await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
     async def others(self) -> list[WorkerReport]:
-        """The processes of other workers that are there, as they last reported."""
+        """Return the last reports of other workers' running processes."""
         found = await self._do(Command(hash_of, ("HGETALL", self._keys.workers)), patient=True)
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self.worker)]
 
     async def confirm(self, claim: Claim) -> float:
-        """Check that this worker still holds the turn, and renew its lease.
+        """Confirm that this worker still holds the turn, and renew the lease.
 
-        Returns the time of the question, by ``time.monotonic()``.
+        Returns:
+            The ``time.monotonic()`` value of the confirmed renewal.
         """
         patience: Patience | None = None
         while True:
@@ -176,43 +178,44 @@ class Ledger:
                 await asyncio.sleep(patience.after(error))
 
     async def files(self, claim: Claim) -> str:
-        """Return where the claimed session's files are stored; empty for none."""
+        """Return where the claimed session's files are stored, or an empty string."""
         request = claim.turn.request
         key = keys_of(self._settings.namespace, claim.turn.turn_id).files
         return await self._do(Command(text_of, ("HGET", key, session_digest(request.session_id))), patient=True)
 
     async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | CommitResult:
-        """As ``commit``, and claim the next link under the same token; see ``Changes.advance``."""
+        """Store a transition and claim the next task under the same token; see ``Changes.advance``."""
         return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
 
     async def next_link(self, turn_id: str) -> Link | None:
-        """A turn's next link, for example of the turn now first in its session; None when it has none."""
-        with contextlib.suppress(RedisError):  # not vital: a reaper announces it
+        """Return a turn's next task; None if there is none or the store does not answer."""
+        with contextlib.suppress(RedisError):  # a reaper announces missed turns
             link = await self._connection.ask("HGET", self._record(turn_id), "next")
             return Link.parse(link.decode()) if link else None
         return None
 
     async def policy(self, policy_hash: str) -> str:
-        """The text of a policy; empty when the store has none of this hash."""
+        """Return the text of a policy by its hash, or an empty string."""
         return await self._do(Command(text_of, ("HGET", self._keys.policies, policy_hash)), patient=True)
 
     async def due(self, limit: int = 100) -> list[str]:
-        """Ids of the turns that are due now, the longest waiting first."""
+        """Return the ids of due turns, longest waiting first."""
         now = int(await self.server_time() * 1000)
         found = await self._connection.ask("ZRANGEBYSCORE", self._keys.due, "-inf", now, "LIMIT", 0, limit)
         return [turn_id.decode() for turn_id in found]
 
     async def recall(self) -> None:
-        """Make every unfinished turn due now: the clock was set back, so all times seem far away."""
+        """Make every unfinished turn due now, because the clock was set back and due times seem far away."""
         if ids := await self._connection.ask("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
             await self._connection.ask("ZADD", self._keys.due, "XX", "LT", *words)
 
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
-        """Put off a turn whose record is damaged, so that it does not hold up others.
+        """Put off a turn with a damaged record, so that other turns are not blocked.
 
-        Raises ``ResponseError``: the store takes no writes at all; the turn is not at fault.
+        Raises:
+            ResponseError: the store refuses all writes, so the turn is not at fault.
         """
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error
@@ -220,17 +223,17 @@ class Ledger:
         await self.put_off(turn_id, _DAMAGED_SECONDS)
 
     async def put_off(self, turn_id: str, seconds: float) -> None:
-        """Make a turn due later, if it is due at all; its record does not change."""
+        """Make a due turn due later, without changing its record."""
         at = int((await self.server_time() + seconds) * 1000)
         await self._connection.ask("ZADD", keys_of(self._settings.namespace, turn_id).due, "XX", at, turn_id)
 
     async def reap(self, turn_id: str, *, may_take: bool) -> ReapResult:
-        """Handle one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
+        """Handle one due turn; ``may_take`` allows reclaiming the turn from a worker whose lease expired."""
         session_id = text_of(await self._connection.ask("HGET", self._record(turn_id), "session_id"))
         return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
 
     async def line_up(self, turn_id: str, session_id: str, link: Link, since: float = 0.0) -> str:
-        """Have a turn's first run start when its owner's turn has come; see ``Changes.line_up``."""
+        """Start a turn's first run in the order of the fair queue; see ``Changes.line_up``."""
         pushed = ("", "", "")
         if self._settings.has_queues:
             made = announcement(self._settings, link, turn_id, session_id, Stamp())
@@ -238,7 +241,7 @@ class Ledger:
         return await self._do(self._changes.line_up(turn_id, session_id, *pushed, since))
 
     async def ended(self, places: Sequence[str]) -> list[str]:
-        """Those of ``ReleaseReply.places`` whose turns have ended, or are gone."""
+        """Return the slots in ``places`` whose turns have ended or are gone."""
         names = [each.rpartition("|")[2] for each in places]
         keys = [keys_of(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
         states = await asyncio.gather(*(self._connection.ask("HGET", key, "state") for key in keys))
@@ -250,9 +253,9 @@ class Ledger:
             pass
 
     async def lost_task(self, turn_id: str) -> tuple[str, str]:
-        """The Celery task of a turn that was taken from a dead worker, and that worker; empty for none.
+        """Return the Celery task and worker of a turn reclaimed from a dead worker; empty if there are none.
 
-        The first to ask gets the answer.
+        Only the first caller receives the answer.
         """
         record = self._record(turn_id)
         found = await self._connection.ask("HGET", record, "lost")
@@ -262,13 +265,13 @@ class Ledger:
         return task_id, worker
 
     async def answer_probe(self, queue: str, nonce: str) -> None:
-        """Record that this worker claimed a probe."""
+        """Record that this worker received a probe."""
         key = self._keys.probe(nonce)
         await self._connection.ask("HSETNX", key, queue, self.worker)
         await self._connection.ask("EXPIRE", key, 60)
 
     async def server_time(self) -> float:
-        """The store's clock, in seconds since the epoch."""
+        """Return the store's clock in seconds since the epoch."""
         seconds, micros = await self._connection.ask("TIME")
         return int(seconds) + int(micros) / 1e6
 
@@ -276,7 +279,7 @@ class Ledger:
         return keys_of(self._settings.namespace, turn_id).turn(turn_id)
 
     async def _do(self, command: Command[T], *, patient: bool = False) -> T:
-        """Send one command: until the store answers, or once."""
+        """Send one command, once or until the store answers."""
         words = command.words
         if command.script:
             script = self._changes.scripts[command.script]
@@ -296,7 +299,7 @@ class Ledger:
                 await asyncio.sleep(patience.after(error))
 
     async def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
-        """Send commands that follow from each other: each until the store answers, or once."""
+        """Send dependent commands one after the other, each once or until the store answers."""
         try:
             command = next(exchange)
             while True:

@@ -1,4 +1,4 @@
-"""A move: one change of a turn by its holder. The ``after_*`` modules say which move follows from what."""
+"""Transitions: changes of a turn by its holder. The ``after_*`` modules compute them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Retry
 
-#: Take the fields of a turn, and of an attempt, that a move changes: ``progress(retries=2)``.
+#: Select the fields of a turn, or of an attempt, that a transition changes: ``progress(retries=2)``.
 progress = changes_of(Progress)
 attempt_facts = changes_of(AttemptFacts)
 
 
 @frozen(slots=True, kw_only=True)
 class Answer:
-    """The response of a finished turn: ``response``, or the ``error`` that says why there is none."""
+    """The response of a finished turn, or the ``error`` that explains a missing response."""
 
     response: str = ""
     step: str = ""
@@ -39,11 +39,15 @@ class Answer:
 
 @frozen(slots=True, kw_only=True)
 class MoveTexts:
-    """A move as it is stored.
+    """The texts of a transition as they are stored.
 
     Attributes:
-        fields, facts: of the turn and of the move's attempt, by name. events: kind, data (JSON) of each, in a row.
-        spans: of the step markers that count in the answer. markers, error: these and the answer's error, as JSON.
+        fields: the fields of the turn, by name.
+        facts: the facts of the attempt, by name.
+        events: kind and data (JSON) of each event, in a row.
+        spans: the step markers of the answer.
+        markers: the step markers as JSON.
+        error: the answer's error as JSON.
     """
 
     fields: dict[str, str]
@@ -56,21 +60,24 @@ class MoveTexts:
 
 @frozen(slots=True, kw_only=True)
 class Move:
-    """One transition of a turn by its holder: its writes, events and counters, and the next link.
+    """One transition of a turn by its holder: field changes, events, counters and the next task.
 
     Attributes:
-        state, next: where the turn goes; ignored when ``outcome`` is set.
-        fields: the turn's fields that change. facts: those of attempt ``attempt``. ``encoding.py`` makes texts of them.
-        events: in order; the store itself adds the event of a turn's end.
-        delay_ms: time before ``next`` may be claimed.
-        counters: see ``contract/counters.py``; the store adds what it measures.
-        outcome, answer: set when this is the end.
-        end_counters: counted only if the turn really ends so, and was not cancelled in the same moment.
-        run_ended: an agent run ended with this. judged: an answer was judged.
-        judged_ms: how long judging took, in ms, where both are one move.
-        service, service_reason: what the run reports about its service, as ``service_said`` names it, and why.
-        service_wait_ms: how long the service asks us to wait.
-        suspend_seconds: above 0, the turn waits so long for a decision; ``state`` is suspended then.
+        attempt: the attempt that ``facts`` belong to.
+        state, next: the turn's next state and task; ignored if ``outcome`` is set.
+        fields: changed fields of the turn.
+        facts: changed facts of the attempt.
+        events: the events in order; the store adds the event of a turn's end.
+        counters: see ``contract/counters.py``; the store adds its own measurements.
+        delay_ms: the delay before ``next`` may be claimed.
+        outcome, answer: set if the turn ends.
+        end_counters: counted only if the turn really ends with this outcome.
+        run_ended: whether an agent run ended.
+        judged: whether an answer was validated.
+        judged_ms: the duration of a validation stored together with its run.
+        suspend_seconds: if above 0, the time that a suspended turn waits for a decision.
+        service, service_reason: what the run says about its model's service (``service_said``), and why.
+        service_wait_ms: the wait demanded by the service.
     """
 
     attempt: int
@@ -95,7 +102,7 @@ class Move:
 
     @property
     def texts(self) -> MoveTexts:
-        """The move's texts: made once, because a move that is sealed is written twice."""
+        """Return the texts of the transition, computed once because a sealed transition is written twice."""
         texts = self._texts
         if texts is None:
             answer = self.answer
@@ -113,17 +120,17 @@ class Move:
 
 
 def flat(events: Sequence[Body]) -> list[str]:
-    """Events as arguments of a command: kind, data (JSON) of each."""
+    """Return events as arguments of a command: kind and data (JSON) of each."""
     return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
 
 
 def again(turn: Turn, attempt: int) -> Link:
-    """The link that runs the turn's agent once more."""
+    """Return the task that runs the turn's agent again."""
     return Link(find_work(turn.request).again, attempt)
 
 
 def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
-    """A turn's stored attempts as the policy sees them."""
+    """Convert stored attempts to the policy's form."""
     return [
         Attempt(
             number=record.number,
@@ -145,7 +152,7 @@ def asked_anew(before: Sequence[AttemptRecord]) -> bool:
 def retrying(
     turn: Turn, attempt: int, reason: str, *, codes: Iterable[str] = (), feedback: str = "", goes_on: bool = False
 ) -> TurnRetrying:
-    """The event that says that the agent is asked again."""
+    """Return the event of another agent run."""
     return TurnRetrying(
         attempt=attempt,
         max_attempts=turn.max_attempts,
@@ -158,7 +165,7 @@ def retrying(
 
 
 def asked_for(turn: Turn, link: Link, reason: str, decision: Retry) -> TurnRetrying:
-    """The event that says that the policy asks the agent again."""
+    """Return the event of another agent run ordered by the policy."""
     return retrying(
         turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )

@@ -1,9 +1,8 @@
-"""A command to the store as a value: the words to send, and how its reply is read.
+"""Store commands as values: the words to send, and a function to read the reply. Pure.
 
-Pure; who sends it is ``ledger``. A holder's commands are numbered and kept until it gives the turn back, because a
-store may forget: a server whose power fails loses what was not yet on its disk, and a server that takes over lacks
-what it had not yet received; both had answered. The store carries out no command before the one in front of it: it
-answers which number it has, and the holder sends the later ones again, each under its own number.
+The ledger sends the commands. A holder's commands are numbered and kept until the turn is given back, because a store
+may forget answered commands: after a power failure or a failover. The store refuses a command if its predecessor is
+missing and reports the last known number, so that the holder sends the missing commands again.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class Command(Generic[T]):
     """One command.
 
     Attributes:
-        read: the typed result of a reply. Raises ``LeaseLost`` where the reply says that the turn is not the sender's.
-        words: of a plain command, all its words, such as ``("HGETALL", key)``; of a script, its arguments.
+        read: converts the reply; raises ``LeaseLost`` if the sender lost the turn.
+        words: all words of a plain command, such as ``("HGETALL", key)``, or the arguments of a script.
         script: the name of the Lua script, or empty.
         keys: the keys of the script.
-        ahead: another plain command's words, which is sent before it each time: long texts that the script names.
+        ahead: a plain command to send before, with long texts that the script refers to.
     """
 
     read: Callable[[Any], T]
@@ -36,16 +35,15 @@ class Command(Generic[T]):
     ahead: tuple[Word, ...] = ()
 
 
-#: Several commands of which each follows from the results before it: yields commands, is sent their results, returns
-#: its own.
+#: A series of dependent commands: a generator that yields commands, receives their results and returns its own.
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
 def text_of(value: bytes | None) -> str:
-    """A value as text; empty where there is none."""
+    """Decode a value as text; return an empty string if there is none."""
     return (value or b"").decode()
 
 
 def hash_of(pairs: Any) -> dict[bytes, bytes]:
-    """A hash: connections give it as a mapping, or flat as it comes over the wire."""
+    """Normalise an HGETALL reply, which may be a mapping or a flat list, to a dict."""
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""The policy that a turn was submitted with, as its transitions and its judges need it. Pure."""
+"""The policy of a turn, for its transitions and validators. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from worker.enforcement.policy import Policy
 
 
 def policy_of(turn: Turn) -> Policy:
-    """Return the policy of a turn."""
+    """Return the policy that a turn was submitted with."""
     request = turn.request
     applied = AppliedPolicy.of(request)
     return Policy(

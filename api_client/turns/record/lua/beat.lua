@@ -1,4 +1,4 @@
--- Keep a lease. Idempotent, so it needs no number; also resumes a lease whose time ran out while nobody reaped it.
+-- Renew a lease. Idempotent, so it needs no number. Also revives an expired lease that nobody reaped.
 -- args: token
 -- answers {'held', stop} | {'fenced', ''}
 

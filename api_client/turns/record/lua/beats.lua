@@ -1,8 +1,8 @@
 #!lua
--- Keep the leases of many turns. Idempotent; also resumes a lease that ran out while nobody reaped it.
+-- Renew the leases of many turns. Idempotent. Also revives expired leases that nobody reaped.
 -- KEYS[1] due (zset)  KEYS[2...] turns (hashes)
--- ARGV[1] lease in ms  ARGV[2...] of each turn, in the order of KEYS: id, token
--- answers of each turn, in a row: held | fenced | damaged, then why it must stop, or ''
+-- ARGV[1] lease in ms  ARGV[2...] id and token of each turn, in the order of KEYS
+-- answers for each turn, in a row: held | fenced | damaged, then the reason to stop, or ''
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -17,7 +17,7 @@ end
 
 for i = 2, #KEYS do
   local id, token = ARGV[2 * i - 2], ARGV[2 * i - 1]
-  -- One damaged record must cost no other turn its lease.
+  -- One damaged record must not cost other turns their leases.
   local turn = redis.pcall('HMGET', KEYS[i], 'token', 'stop', 'deadline_at')
   if turn.err then
     say('damaged', '')

@@ -1,24 +1,24 @@
--- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- KEYS[20] affinity (string): the worker process that can best go on with the session
+-- Claim a turn for one task of its chain. The worker chose the token, so a repeat after a lost reply finds its claim.
+-- KEYS[20] affinity (string): the worker process that can continue the session best
 -- args: link token worker alone task models lack patience_ms#
--- models: labels of the models this worker can run, with a line end around each; '': all
--- lack: why this worker cannot carry out the link, or ''
--- link: such as turn.run/1  alone: 1 when this process works on nothing else, else 0
--- task: the Celery task as which it is carried out, or ''
--- patience_ms: how long a run is left to the worker of the affinity, 0: not at all
+-- models: labels of the models of this worker, each between line ends; '' for all
+-- lack: why this worker cannot carry out the task, or ''
+-- link: the task, such as turn.run/1  alone: 1 if this process works on nothing else, else 0
+-- task: the id of the Celery task, or ''
+-- patience_ms: how long a run is left to the worker of the affinity; 0 for no time
 -- answers {'claimed', now, {field, text ...}} | {'refused', why} | {'refused', 'kept', worker}
 
--- Whatever becomes of it, its message is out of the queue: another one may follow.
+-- Whatever the result, the message has left the queue, so another message may follow.
 if QUEUED == 0 then share('ZREM', LET_GO, ID) end
-local begins = false -- it has never run, and does now
+local begins = false -- whether the turn starts its first run now
 after(function()
-  if begins and not is_empty() then leave(ID) end -- it waited again: a reaper took this message for lost
+  if begins and not is_empty() then leave(ID) end -- the turn waited again, because a reaper took this message for lost
   fill_up()
 end)
 if not turn.state then return { 'refused', 'missing' } end
 if turn.token == token then return claimed() end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
--- A token is good for one claim: one that is delivered late, after its holder was lost or committed, takes nothing.
+-- A token is valid for one claim: a late command of a lost or committed holder claims nothing.
 if string.find(turn.tokens or '', token, 1, true) then return { 'refused', 'late' } end
 if (turn.token or '') ~= '' then return { 'refused', 'held' } end
 if turn.next ~= link then return { 'refused', 'not_next' } end
@@ -29,12 +29,12 @@ if called_off(turn.state == 'queued') ~= '' then
   return { 'refused', 'called_off' }
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
--- A message that was taken for lost gives no place: the turn waits in the line again.
+-- A message taken for lost has no slot: the turn waits in the fair queue again.
 local most = number('delivery') == 0 and number('most') or 0
 if is_full(plain(turn.owner or ''), most) and redis.call('HEXISTS', LINE, ID) == 1 then
   return { 'refused', 'waiting' }
 end
--- Left to a worker that can: this one cannot run its model, or lacks what it needs, which is noted.
+-- This worker lacks the model or something else, which is recorded; the turn is left to other workers.
 if turn.state == 'queued' and models ~= '' and not string.find(models, '\n' .. works() .. '\n', 1, true) then
   return { 'refused', 'elsewhere' }
 end
@@ -47,7 +47,7 @@ if lack ~= '' then
   set('lacks', cjson.encode(known))
   return { 'refused', 'elsewhere' }
 end
--- Those it was taken from leave it to others for a while (contract/turn.py).
+-- Workers that lost the turn leave it to others for a while (contract/turn.py).
 for word in string.gmatch(turn.avoid or '', '%S+') do
   if NOW < number('not_before') + ELSEWHERE_MS and string.find(worker .. '$', word, 1, true) then
     look_again(NOW + 500)
@@ -55,22 +55,22 @@ for word in string.gmatch(turn.avoid or '', '%S+') do
   end
 end
 if (turn.lacks or '') ~= '' then set('lacks', '') end
--- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
+-- The delivery before the last strike runs in a process of its own, so that a crash can be blamed on the turn.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
--- For a short while a run is left to the worker that can best go on. The affinity ends when another one runs it.
+-- A run is briefly left to the worker that can continue best. A run on another worker ends the affinity.
 local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[20])
 if affine and affine ~= worker then
   local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
   if waits and number('kept_until') == 0 then
     set('kept_until', NOW + patience_ms)
-    look_again(NOW + patience_ms + ANNOUNCE_MS) -- it was announced, and is only left to wait
+    look_again(NOW + patience_ms + ANNOUNCE_MS) -- the turn is announced and only left to wait
   end
   if waits and number('kept_until') > NOW then return { 'refused', 'kept', affine } end
   share('DEL', KEYS[20])
 end
 if number('kept_until') > 0 then set('kept_until', 0) end
 
--- Its kind of work may have waited for others: its time begins now.
+-- The kind of work may have waited for other turns, so its time starts now.
 if number('deadline_at') == 0 and number('deadline_ms') > 0 then set('deadline_at', NOW + number('deadline_ms')) end
 begins = number('delivery') == 0
 set('tokens', (turn.tokens or '') .. token .. ' ')

@@ -1,21 +1,21 @@
--- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
+-- Store the holder's transition; give the lease back, or continue with the next task.
 -- Numbered, see append.
--- the last key, where files is not empty (hash): where sessions' files are stored
+-- the last key, if files is not empty (hash): where sessions' files are stored
 -- args: token nth# keep task files next state attempt ahead left delay_ms# suspend_ms# outcome ending counters
 -- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms#
 -- args: n_fields# n_facts# n_answer# ...
--- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
--- task: as which Celery task the next link is carried out then
--- files: where the session's files are stored from now on; '': as it is
--- next, state: the next link, and where the turn goes  attempt: the one that facts are about
--- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
--- left: such facts of moves that never came, with their attempts
--- suspend_ms: above 0, the turn waits so long for a decision
--- outcome: '' while it goes on  ending: the answer as JSON, for the last event
--- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
--- service...: what the run reports about its model's service
--- run_ended, judged: 1 when an agent run ended with this, an answer was judged
--- judged_ms: how long that took, where both are 1: until the answer was sealed, or until now
+-- keep: 1 keeps token and lease for the next task, unless the turn ends or has to wait
+-- task: the id of the next task's Celery task in that case
+-- files: the new place of the session's files; '' for no change
+-- next, state: the turn's next task and state  attempt: the attempt of the facts
+-- ahead: facts of the attempt that a plain command wrote just before, such as text~TOKEN
+-- left: such facts without a transition, with their attempts
+-- suspend_ms: if above 0, how long the suspended turn waits for a decision
+-- outcome: '' while the turn continues  ending: the answer as JSON, for the last event
+-- counters, end_counters: see turn.lua; the latter count only if the turn really ends with this outcome
+-- service...: what the run says about its model's service
+-- run_ended, judged: 1 if an agent run ended, if an answer was validated
+-- judged_ms: the duration of the validation if both are 1: until the seal, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
 --         | {'continued', now, {field, text or number ...}}: the holder has the next link; these fields changed
@@ -29,16 +29,16 @@ if turn.last_token == token and nth <= number('last_cmd') then
 end
 if turn.token ~= token or turn.state == 'finished' then return { 'fenced', '', '' } end
 if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
--- Its reply was lost, and it went on.
+-- The reply was lost, and the holder continued.
 if nth <= number('cmd') then return claimed() end
 if run_ended == '1' and judged == '1' and not is_sealed() and judging_held() then
   return { 'held_back', '', '' }
 end
--- The store took them, and lost them since.
+-- The store accepted these commands and lost them since.
 for name in string.gmatch(ahead, '%S+') do
   if redis.call('HEXISTS', ATTEMPTS, attempt .. ':' .. name) == 0 then return { 'behind', nth - 1, '' } end
 end
--- Whose run ended: read before this very command hands the turn on to another model.
+-- The model of the finished run, read before this command hands the turn to another model.
 local worked, began_ms = works(), number('since')
 
 local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - judged_ms
@@ -80,7 +80,7 @@ end
 
 local head = ''
 if (turn.stop or '') ~= '' and outcome ~= turn.stop then
-  -- Cancelled while it was being judged: an accepted cancel is kept.
+  -- Cancelled during the validation: an accepted cancellation is kept.
   outcome = turn.stop
   head = give_up(outcome)
 elseif outcome ~= '' then
@@ -107,7 +107,7 @@ else
     set('announced', 1)
     set('not_before', delay_ms > 0 and NOW + delay_ms or 0)
     if suspend_ms > 0 then
-      -- Nobody holds it and nothing is announced. Its deadline moves on by the longest time it can lie here.
+      -- Nobody holds the turn and nothing is announced. The deadline moves by the longest possible wait.
       set('suspended_at', NOW)
       set('decide_by', NOW + suspend_ms)
       if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + suspend_ms) end
@@ -117,7 +117,7 @@ else
     elseif hold then
       hold_back(hold)
     else
-      -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.
+      -- The caller announces the task at once; after a delay a reaper does.
       look_again(NOW + (delay_ms > 0 and delay_ms or ANNOUNCE_MS))
     end
   end

@@ -1,10 +1,10 @@
 #!lua
--- Add counters that commands left behind to the totals and the buckets of their time, once.
--- KEYS[1] pending (list)  KEYS[2] folds (string: how often this was done)  KEYS[3] finished (zset)
--- KEYS[4...] the hashes that are added to
--- ARGV[1] what KEYS[2] was when the entries were read  ARGV[2] how many of them to take  ARGV[3] retention in ms
--- ARGV[4...] for each hash: its life in s (0: for ever), how many counters; their names; their increments
--- answers 1, or 0 when another reaper was first
+-- Add pending counters to the totals and the buckets of their time, once.
+-- KEYS[1] pending (list)  KEYS[2] folds (string: the number of folds)  KEYS[3] finished (zset)
+-- KEYS[4...] the hashes to add to
+-- ARGV[1] KEYS[2] when the entries were read  ARGV[2] how many entries to take  ARGV[3] retention in ms
+-- ARGV[4...] for each hash: its life in s (0: for ever), number of counters; their names; their increments
+-- answers 1, or 0 if another reaper was first
 
 if (redis.call('GET', KEYS[2]) or '0') ~= ARGV[1] then return 0 end
 redis.call('INCR', KEYS[2])

@@ -1,9 +1,8 @@
 #!lua
--- Look at turns again later, because their announcements still wait.
--- Only those that nobody touched since they were read.
+-- Put off turns whose announcements still wait, unless the turns changed since they were read.
 -- KEYS[1] due (zset)  KEYS[2...] turns (hashes)
--- ARGV of each turn: id, the score that was read, the new score, when it was announced (ms)
--- answers how many were put off
+-- ARGV of each turn: id, the score as read, the new score, the time of the announcement (ms)
+-- answers the number of turns put off
 
 local done = 0
 for i = 2, #KEYS do

@@ -1,5 +1,5 @@
--- Accept an answer before it is published: from now on nothing calls the turn off, and a later holder
--- publishes and commits the answer written here. Idempotent, so it needs no number.
+-- Seal an accepted answer before its publication. Afterwards the turn cannot be cancelled, and a later holder publishes
+-- and commits the sealed answer. Idempotent, so it needs no number.
 -- files, and the last key: as for commit
 -- args: token files accepted
 -- accepted: JSON, see accepted.py
@@ -8,7 +8,7 @@
 
 if turn.token ~= token then return { 'fenced' } end
 if (turn.stop or '') ~= '' then return { 'stopped' } end
--- Judged at once, with its run: the turn is where it would be had the run been stored before.
+-- Validated together with its run: the turn gets the state that storing the run first would have given it.
 if turn.state == 'running' then
   if judging_held() then return { 'held_back' } end
   set('state', 'validating')

@@ -1,6 +1,6 @@
--- Use up the answer to an interruption, before what it allows happens. A command that is sent again finds its own run.
+-- Use up the answer to an interruption before the allowed action happens. A repeated command finds its own run.
 -- args: token run
--- run: a nonce of the run in which that happens
+-- run: the nonce of the run that performs the action
 -- answers {'used'} | {'gone'} (by another delivery) | {'stopped'} (cancelled before: it must not happen) | {'fenced'}
 
 if turn.token ~= token then return { 'fenced' } end
