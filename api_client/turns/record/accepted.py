@@ -22,7 +22,7 @@ class AcceptedAnswer:
     Attributes:
         move: the transition that ends the turn.
         delivery: the name of the accepted delivery's folder.
-        mended: files of earlier deliveries and repairs by name, which replace the delivery's own files.
+        mended: files of earlier deliveries and repairs by name; they replace the delivery's own files.
     """
 
     move: Move

@@ -55,7 +55,7 @@ for word in string.gmatch(turn.avoid or '', '%S+') do
   end
 end
 if (turn.lacks or '') ~= '' then set('lacks', '') end
--- The delivery before the last strike runs in a process of its own, so that a crash can be blamed on the turn.
+-- The delivery before the last strike runs in a separate process, so that a crash can be blamed on the turn.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 -- A run is briefly left to the worker that can continue best. A run on another worker ends the affinity.
 local affine = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[20])
