@@ -1,8 +1,7 @@
-"""A link's Celery message in its wire form (task protocol 2): the command that stores a turn can push it itself.
+"""Builds a task's Celery message (task protocol 2), so that the command that stores a turn can publish the message.
 
-Made without kombu, and compared with the message that the installed Celery sends, byte for byte
-(tests/integration/test_celery_message.py): a test with each new version of Celery. What all messages of a link have in
-common is made into JSON once (``_forms``); a message fills in the rest.
+The messages are built without kombu, and compared byte for byte with those of the installed Celery
+(tests/integration/test_celery_message.py). The common JSON of all messages of a task is built once (``_forms``).
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.tasks import RUN_QUEUE, Link, chain_of, queue_of
 
-#: Counts this process's events, as Celery's logical clock does.
+#: Counts this process's events, like Celery's logical clock.
 _CLOCK = itertools.count(1)
 
 
 def _uuid() -> str:
-    """A random id (UUID version 4), at a third of what ``uuid`` takes."""
+    """Return a random UUID (version 4), three times as fast as ``uuid``."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def _reply_to() -> str:
-    """Names this thread, as Celery does where nobody waits for a reply."""
+    """Return an id for this thread, which Celery uses if nobody waits for a reply."""
     return _name_of(os.getpid(), threading.get_ident())
 
 
@@ -47,7 +46,7 @@ def _name_of(pid: int, thread: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Fields that differ from message to message: ids, sender, time."""
+    """The fields that differ between messages: ids, sender and time."""
 
     root_id: str = field(default_factory=_uuid)
     next_id: str = field(default_factory=_uuid)
@@ -61,13 +60,13 @@ class Stamp:
 
     @property
     def origin(self) -> str:
-        """The sender, as Celery names one that is not a worker."""
+        """Return Celery's name of a sender that is not a worker."""
         return f"gen{self.pid}@{self.host}"
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The texts to push and publish: the message into its queue's list, the event ``task-sent`` for operators."""
+    """The message for a queue's list, and the event ``task-sent`` for operators."""
 
     queue: str
     message: str
@@ -76,7 +75,7 @@ class Announcement:
 
 
 def announcement(settings: Settings, link: Link, turn_id: str, session_id: str, stamp: Stamp) -> Announcement:
-    """The message of the chain that carries out ``link``, and its event."""
+    """Return the message and the event of the chain that starts with ``link``."""
     message, event = _forms(link)
     prefix = f"{settings.namespace}:celery:"
     given: dict[str, str | int | float] = {
@@ -101,7 +100,7 @@ def announcement(settings: Settings, link: Link, turn_id: str, session_id: str, 
 
 
 class _Form(NamedTuple):
-    """A message but for what ``announcement`` fills in: the JSON of its body and of what is around it, for ``%``."""
+    """A message template: the JSON of the body and of its envelope, for ``%``."""
 
     body: str
     around: str
@@ -218,7 +217,7 @@ def _wire(body: Any, headers: Mapping[str, Any], properties: Mapping[str, Any]) 
 
 
 def _shown(kwargs: Mapping[str, Any]) -> str:
-    """Arguments as Celery shows them: like ``repr``, but of a text only the quote is escaped."""
+    """Format arguments as Celery shows them: like ``repr``, but texts escape only the quote."""
     texts = {name: f"'{_quoted(value)}'" for name, value in kwargs.items() if isinstance(value, str)}
     return "{" + ", ".join(f"'{name}': {texts.get(name, value)}" for name, value in kwargs.items()) + "}"
 
@@ -228,14 +227,14 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text without the quotes of JSON around it."""
+    """Return a text as JSON without the quotes around it."""
     return json.dumps(text)[1:-1]
 
 
 def celery_settings(settings: Settings) -> dict[str, Any]:
-    """Return how both sides configure Celery, for the reasons measured for 5.7 with Redis.
+    """Return the Celery configuration of clients and workers, measured with Celery 5.7 and Redis.
 
-    There is no late acknowledgement and no result backend: the turn's record is what must survive.
+    There is no late acknowledgement and no result backend, because only the turn's record must survive.
     """
     sentinels = Sentinels.parse(settings.broker_url)
     return {
@@ -247,11 +246,11 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         "task_send_sent_event": True,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
-        # A broker that became read-only or full answers with an error: wait for it too, and keep the agents running.
+        # A read-only or full broker answers with an error; wait for its recovery, and keep the agents running.
         "broker_channel_error_retry": True,
         "broker_transport_options": {
-            "priority_steps": [0],  # one list for each queue: nothing is published with another priority
-            "unacked_restore_interval": 86_400,  # nothing is ever unacknowledged
+            "priority_steps": [0],  # a single list per queue, because all messages have the same priority
+            "unacked_restore_interval": 86_400,  # messages are never left unacknowledged
             "global_keyprefix": f"{settings.namespace}:celery:",
             "socket_timeout": 30,
             "socket_connect_timeout": 5,

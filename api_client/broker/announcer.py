@@ -1,4 +1,4 @@
-"""Announcing a turn's next link to Celery. Only the doorbell: a lost announcement is made again by a reaper."""
+"""Announces a turn's next task to Celery. A reaper repeats lost announcements."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: A caller waits so long for the broker; then the reapers' announcement has to do.
+#: Longest wait of a caller for the broker, in seconds; afterwards a reaper announces the turn.
 _PATIENCE_SECONDS = 0.5
 
 
 def publish_chain(app: Celery, items: Iterable[Mapping[str, Any]], **family: Any) -> None:
-    """Publish a Celery chain; ``family``: ids of the tasks it comes from."""
+    """Publish a Celery chain; ``family`` holds the ids of its parent tasks."""
     tasks = (app.signature(one["name"], kwargs=one["kwargs"], queue=one["queue"], immutable=True) for one in items)
     chain(*tasks).apply_async(retry=False, **family)
 
 
 class Announcer:
-    """Publishes Celery chains from an event loop. Celery blocks, so a separate thread publishes."""
+    """Publishes Celery chains from an event loop, in a thread because Celery blocks."""
 
     def __init__(self, settings: Settings) -> None:
         self._app = Celery("helix-turns-client", set_as_current=False)
         self._app.conf.update(celery_settings(settings))
-        # Probes leave no trace for operators to wonder about.
+        # Probes are hidden from operators.
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
     async def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
-        """Publish the chain that carries out ``link``. Never raises: the turn is stored already.
+        """Publish the chain that starts with ``link``. Never raises, because the turn is already stored.
 
-        ``preferred``: it has waited before, and goes before turns that were just submitted.
+        ``preferred`` turns have waited before, and precede turns that were just submitted.
         """
         loop = asyncio.get_running_loop()
         publishing = loop.run_in_executor(self._thread, self._publish, link, turn_id, session_id, preferred)
@@ -50,7 +50,7 @@ class Announcer:
             log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
 
     async def probe(self, queue: str, nonce: str, *, expires: float) -> None:
-        """Publish a probe into a queue; it is worth nothing after ``expires`` seconds. Never raises."""
+        """Publish a probe into a queue, valid for ``expires`` seconds. Never raises."""
         publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._probe, queue, nonce, expires)
         await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
 
@@ -65,9 +65,9 @@ class Announcer:
     def _publish(self, link: Link, turn_id: str, session_id: str, preferred: bool) -> None:
         try:
             publish_chain(self._app, chain_of(link, turn_id, session_id, preferred=preferred))
-        except Exception as error:  # whatever it was: nobody asks for this thread's result
+        except Exception as error:  # nobody reads this thread's result, so log every error here
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 
     def close(self) -> None:
-        """Stop the thread; what it still has to publish is left to the reapers."""
+        """Stop the thread; a reaper announces the remaining turns."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Budgets of a day: which ones a turn counts for, and how far each is spent. Pure. Days are days of UTC."""
+"""Daily budgets: the budgets that a turn counts for, and how far each is spent. Pure. Days are days of UTC."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from api_client.contract.counters import label
 from api_client.contract.owners import owner_named
 from api_client.contract.turn import TurnRequest
 
-#: From this part of a budget on it is said to be near.
+#: A budget counts as near from this share on.
 NEAR = 0.8
 DAY_SECONDS = 86_400
 MICRO = 1_000_000
-#: Every owner, or key, or model has this budget, unless it has its own.
+#: The name of a budget that every owner, key or model without its own budget has.
 EACH = "*"
-#: Before a scope, in the stored day: what of it is set aside (``reserve.lua``).
+#: Prefix of a scope's reserved amount in the stored day (``reserve.lua``).
 ASIDE = "aside|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """A budget and what was spent of it today.
+    """A budget and its spending today.
 
     Attributes:
         scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
-        budget: the entry of HELIX_BUDGETS that it is measured by, such as ``owner:*``.
-        limit_usd, spent_usd: US dollars; ``spent_usd`` includes what is set aside for turns that go on.
-        set_aside_usd: that part of ``spent_usd``. matches: there may be somebody whose budget it is.
-        resets_at: when the next day begins, in seconds since the epoch.
+        budget: the entry of HELIX_BUDGETS, such as ``owner:*``.
+        limit_usd: the limit in US dollars.
+        spent_usd: the amount spent in US dollars, including reservations of unfinished turns.
+        resets_at: the start of the next day, in seconds since the epoch.
+        set_aside_usd: the reserved part of ``spent_usd``.
+        matches: whether the entry can apply to anybody.
     """
 
     scope: str
@@ -42,27 +44,27 @@ class Spent:
 
     @property
     def charged_usd(self) -> float:
-        """Return what turns that ended have cost."""
+        """Return the cost of finished turns."""
         return max(0.0, self.spent_usd - self.set_aside_usd)
 
     @property
     def share(self) -> float:
-        """The part that is spent; what is set aside comes back as far as it is not used."""
+        """Return the spent share of the limit, without reservations."""
         return self.charged_usd / self.limit_usd if self.limit_usd else 1.0
 
     @property
     def state(self) -> str:
-        """``ok``, ``near``, ``spent`` or ``matches nobody``."""
+        """Return ``ok``, ``near``, ``spent`` or ``matches nobody``."""
         ok = "ok" if self.matches else "matches nobody"
         return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ok
 
     def to_dict(self) -> dict[str, Any]:
-        """The budget as a JSON-ready mapping."""
+        """Return the budget as a JSON-ready dictionary."""
         return {**asdict(self), "state": self.state}
 
 
 def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
-    """The scopes a turn counts for that have a budget, each with that, in millionths of a US dollar."""
+    """Return the scopes with a budget that a turn counts for, with limits in millionths of a US dollar."""
     named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
     own, found = _own(budgets), {"all": "all"} if "all" in budgets else {}
     for kind, name in named.items():
@@ -73,7 +75,7 @@ def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[
 
 
 def _own(budgets: Iterable[str]) -> dict[str, str]:
-    """Return for each scope that an entry names the entry; that may name an owner or its hash."""
+    """Map each scope named by an entry to the entry, which may contain an owner or the owner's hash."""
     split = {entry: entry.partition(":") for entry in budgets}
     return {
         f"owner:{owner_named(name)}" if kind == "owner" and name != EACH else entry: entry
@@ -82,12 +84,12 @@ def _own(budgets: Iterable[str]) -> dict[str, str]:
 
 
 def day_of(now: float) -> int:
-    """The day of a moment (seconds since the epoch), as the second it began."""
+    """Return the start of the day of a moment; both in seconds since the epoch."""
     return int(now) // DAY_SECONDS * DAY_SECONDS
 
 
 def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
-    """Return what was spent of each budget on a day, the most used first; also of those nothing was spent of."""
+    """Return the spending of a day for every budget, the most used budget first."""
     named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
     own = _own(budgets)
     scopes = {scope: entry for scope, entry in own.items() if not entry.endswith(f":{EACH}")}
@@ -110,7 +112,7 @@ def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) 
 
 
 def highest(spent: Iterable[Spent]) -> dict[str, float]:
-    """Entry of HELIX_BUDGETS -> the highest part that anybody has spent of it: few values, however many owners."""
+    """Return the highest spent share for each entry of HELIX_BUDGETS."""
     shares: dict[str, float] = {}
     for each in spent:
         shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)

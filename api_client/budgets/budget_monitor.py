@@ -1,4 +1,4 @@
-"""The monitor of the day's budgets."""
+"""The monitor of daily budgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client.workers.reason import Reason, Wait
 
 
 class BudgetMonitor(Monitor):
-    """Shows how far budgets are spent, and reports those that are near their end or spent."""
+    """Shows the spending of budgets, and reports budgets that are near their limit or spent."""
 
     name = "budgets"
 
@@ -42,12 +42,12 @@ class BudgetMonitor(Monitor):
         ]
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return the wait for the next day where budgets are spent: new turns are refused."""
+        """Return the wait for the next day if budgets are spent, because new turns are refused."""
         return find_waits(await self._ledger.today(), now)
 
 
 def find_waits(budgets: Iterable[Spent], now: float) -> list[Wait]:
-    """Return one wait for all budgets that are spent. Pure."""
+    """Return a single wait for all spent budgets. Pure."""
     if not (spent := [each for each in budgets if each.state == "spent"]):
         return []
     scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")

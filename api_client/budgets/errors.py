@@ -1,4 +1,4 @@
-"""The refusal of a turn for which a budget has no room."""
+"""The refusal of a turn because of an exhausted budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from api_client.contract.errors import NotAdmitted
 
 
 class BudgetExceeded(NotAdmitted):
-    """A day's budget has no room. ``scope``: whose (``owner:HASH``); US dollars; ``seconds``: when to come again."""
+    """A day's budget has no room for the turn.
+
+    Args:
+        scope: the scope of the budget, such as ``owner:HASH``.
+        spent_usd: the amount spent, in US dollars.
+        aside_usd: the amount reserved, in US dollars.
+        limit_usd: the limit, in US dollars.
+        resets_at: the start of the next day, in seconds since the epoch.
+        seconds: the advised delay before retrying.
+    """
 
     code = "budget_exceeded"
 

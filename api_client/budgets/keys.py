@@ -1,4 +1,4 @@
-"""The keys of budgets."""
+"""The Redis keys of budgets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from api_client.contract.keys import KeyNames, named
 
 
 class BudgetKeys(KeyNames):
-    """The names of the keys of an installation's budgets."""
+    """The key names of an installation's budgets."""
 
-    #: Hash: the amounts set aside for turns that count for a budget, by turn (JSON).
+    #: Redis hash: reservations of turns, by turn id (JSON).
     reservations = named("spending:reserved")
-    #: Hash: what the dearest run of each model lately cost, in millionths of a dollar.
+    #: Redis hash: the cost of each model's dearest recent run, in millionths of a dollar.
     prices = named("spending:prices")
 
     def spending(self, day: int) -> str:
-        """Hash: what was spent on the day that began at this second, by scope."""
+        """Return the key of a day's spending by scope, a Redis hash."""
         return self.named(f"spending:{day}")

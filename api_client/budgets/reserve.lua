@@ -1,13 +1,13 @@
 #!lua
--- Set aside what turns may cost, if every budget they count for has room for one after the other: for all of them or
--- for none. Once: a repeat finds the reservation.
--- KEYS[1] spending of the day (hash: scope -> millionths of a dollar, set aside included; aside|SCOPE -> of these, set
--- aside)  KEYS[2] open reservations (hash: turn id -> JSON {day, at, amount, model, scopes, runs, guessed})
--- KEYS[3] prices (hash: model -> what its dearest run lately cost)
+-- Reserve the possible cost of turns if every budget has room for all of them, otherwise reserve nothing. A repeat
+-- finds the reservation.
+-- KEYS[1] spending of the day (hash: scope -> millionths of a dollar, including reservations; aside|SCOPE -> the
+-- reserved part)  KEYS[2] open reservations (hash: turn id -> JSON {day, at, amount, model, scopes, runs, guessed})
+-- KEYS[3] prices (hash: model -> the cost of its dearest recent run)
 -- ARGV[1] turns (JSON: [{id, model, runs, cap, scopes: [[scope, limit]]}])  ARGV[2] day
 -- ARGV[3] life of the day's spending in ms
--- runs: how many it may have  cap: what it may have spent before its last one, 0: no limit
--- answers {'reserved'} | {'over', scope, spent, set aside, of that for the turns before in ARGV[1], limit}
+-- runs: the most runs of the turn  cap: the cost limit before its last run, 0: no limit
+-- answers {'reserved'} | {'over', scope, spent, set aside, reserved for earlier turns of ARGV[1], limit}
 
 local function whole(number)
   return string.format('%.0f', math.max(-2 ^ 53, math.min(2 ^ 53, math.floor(number + 0.5))))
@@ -16,7 +16,7 @@ local turns = {}
 for _, each in ipairs(cjson.decode(ARGV[1])) do
   if redis.call('HEXISTS', KEYS[2], each.id) == 0 then turns[#turns + 1] = each end
 end
--- A model that is asked for the first time is taken for as dear as any other.
+-- A model without a price is taken for as dear as any other.
 local dearest
 for _, price in ipairs(redis.call('HVALS', KEYS[3])) do dearest = math.max(dearest or 0, tonumber(price)) end
 local more = {}
@@ -36,7 +36,7 @@ for at, each in ipairs(turns) do
     local runs = each.runs
     if each.cap > 0 and price > 0 then runs = math.min(runs, math.ceil(each.cap / price)) end
     each.amount = runs * price
-  else -- no price is known at all: what is left, shared by those that came together
+  else -- no price is known at all: the turns share what is left
     each.guessed = true
     each.amount = math.floor(left / (#turns - at + 1))
   end

@@ -1,8 +1,8 @@
-"""Today's spending, in the store, so that all relays share it: set aside at the submit, charged at the end.
+"""Today's spending in the store, shared by all relays: reserved at submission, charged at the end.
 
-A turn's record is the truth of what it cost. Reservations are settled from it before every new one, and before
-anybody looks; a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it was
-read. A turn is charged to the day it was submitted.
+A turn's record holds its true cost. Reservations are settled from the records before each new reservation and each
+report, so a dead relay leaves no gap. Nothing is charged twice, because a reservation is settled only as it was read. A
+turn is charged to the day of its submission.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from api_client.store.module_log import ModuleLog
 log = ModuleLog(__name__)
 
 _RESERVE, _SETTLE = (plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
-#: Days are kept so long: a turn may end a week after it was submitted.
+#: Lifetime of a day's spending; a turn may end a week after its submission.
 _KEEP_MS = 35 * DAY_SECONDS * 1000
-#: A reservation whose turn is not there after this many seconds: its relay died before it could store the turn.
+#: After this time a reservation without a turn is dropped: its relay died before storing the turn.
 _STORED_WITHIN_SECONDS = 60.0
-#: With more open reservations than this they are settled once a second only.
+#: Above this number of reservations, settling is limited to once per second.
 _MANY = 500
 _FINISHED = TurnState.FINISHED.value.encode()
-#: When to come again while turns at work hold the rest of a budget.
+#: Advised delay before retrying while reservations hold the rest of a budget, in seconds.
 _AGAIN_SECONDS = 10.0
-#: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
+#: Outcomes that show the price of a run, even if the run cost nothing.
 _TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete", b"refused"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A reservation as it was read; ``guessed``: no price was known."""
+    """A reservation as it was read; ``guessed`` means that no price was known."""
 
     turn_id: str
     text: str
@@ -57,7 +57,7 @@ class _Open:
 
 
 class BudgetLedger(Admission):
-    """Budgets of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """The budgets of an installation. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,9 +68,10 @@ class BudgetLedger(Admission):
         self._at_work: dict[tuple[int, str], int] = {}
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Set aside what turns may cost, for all of them or none. One that is stored already has its reservation.
+        """Reserve the possible cost of turns, for all or none. A stored turn already has its reservation.
 
-        Raises ``BudgetExceeded``: a budget that they count for has no room.
+        Raises:
+            BudgetExceeded: a budget of the turns has no room.
         """
         aside = [
             {"id": turn.turn_id, "scopes": scopes, "model": label(turn.request.model), **_most(turn.request)}
@@ -82,16 +83,18 @@ class BudgetLedger(Admission):
             await self._set_aside(aside)
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
-        """Raise ``BudgetExceeded`` where a turn's agent must not run once more: no budget of the turn has room for it.
+        """Check the turn's budgets before another agent run, against the real costs so far.
 
-        What turns have really cost so far counts. A run beyond those that the submit set aside is set aside now, as
-        that of a new turn. ``model``: the one that would run.
+        A run beyond the submission's reservation is reserved now. ``model`` is the model about to run.
+
+        Raises:
+            BudgetExceeded: a budget of the turn has no room.
         """
         scopes = limits_of(request, self._budgets)
         if not scopes:
             return
         await self.settle()
-        if turn_id not in self._days:  # it was submitted before there were budgets, or just now
+        if turn_id not in self._days:  # the turn was submitted just now, or before budgets were set
             await self._set_aside([{"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}])
         more = await self._set_more_aside(turn_id, label(request.model))
         now = await self._store.clock_ms() / 1000
@@ -107,7 +110,7 @@ class BudgetLedger(Admission):
                 )
 
     async def _set_more_aside(self, turn_id: str, model: str) -> int:
-        """Set one more run of a turn aside, where its reservation has none left. Returns how much that is."""
+        """Reserve one more run of a turn if the reservation is used up; return the added amount."""
         record = keys_of(self._store.namespace, turn_id).turn(turn_id)
         while text := await self._store.send("HGET", self._keys.reservations, turn_id):
             each = _read(turn_id, text.decode())
@@ -131,7 +134,7 @@ class BudgetLedger(Admission):
         spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
         log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
         resets_at = day + DAY_SECONDS
-        # What turns at work hold comes back when they end.
+        # Reservations of running turns become free when the turns end.
         seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
         raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
 
@@ -144,13 +147,13 @@ class BudgetLedger(Admission):
         return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
 
     async def release(self, turn: Submission) -> None:
-        """Set nothing aside any more for a turn that was not stored. One that an earlier submit stored keeps it."""
+        """Release the reservation of a turn that was not stored. A turn stored by an earlier submission keeps it."""
         text = self._budgets and await self._store.send("HGET", self._keys.reservations, turn.turn_id)
         if text and not await self._stored(replace(turn, idempotency_key="")):
             await self._charge(_read(turn.turn_id, text.decode()), 0, "")
 
     async def settle(self) -> None:
-        """Charge what turns have cost, in place of what was set aside for them."""
+        """Replace reservations by the real costs of turns."""
         names = await self._store.hash(self._keys.reservations)
         if not names:
             self._days, self._at_work = {}, {}
@@ -168,7 +171,7 @@ class BudgetLedger(Admission):
         self._days, self._at_work = {each.turn_id: each.day for each in opened}, {}
         for each, record in zip(opened, records, strict=True):
             with self._store.housekeeping(f"settlement of {each.turn_id}"):
-                state, cost, attempt, outcome = record  # an error is none of four
+                state, cost, attempt, outcome = record  # an error does not unpack into four values
                 used, runs = int(cost or 0), max(1, int(attempt or 1))
                 for scope in each.scopes if state != _FINISHED else ():
                     self._at_work[each.day, scope] = self._at_work.get((each.day, scope), 0) + used
@@ -180,7 +183,7 @@ class BudgetLedger(Admission):
                     await self._charge(each, max(used, each.runs * used // runs), 0)
 
     async def today(self) -> list[Spent]:
-        """Every budget and what was spent of it today, the most used first."""
+        """Return every budget and today's spending, the most used budget first."""
         if not self._budgets:
             return []
         await self.settle()
@@ -194,7 +197,7 @@ class BudgetLedger(Admission):
 
 
 def _most(request: TurnRequest) -> dict[str, int]:
-    """Give how often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
+    """Return the most runs of a turn and its own cost limit, which applies before the last run."""
     return {"runs": request.max_attempts + added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
 
 

@@ -1,4 +1,5 @@
-"""What a turn may wait for, by kind: how its question is shown and answered.
+"""Kinds of interruptions: how their questions are shown and answered.
 
-How the turn goes on is in ``worker/turns/interruptions``. Installed packages add kinds by entry points (docs/inbox.md).
+``worker/turns/interruptions`` suspends and resumes the turns. Installed packages add kinds by entry points
+(docs/inbox.md).
 """

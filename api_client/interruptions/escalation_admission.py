@@ -1,4 +1,4 @@
-"""The admission of escalations: what becomes of a turn whose attempts have all failed (ADR-025, decision 3)."""
+"""The admission of escalations, for turns whose attempts have all failed (ADR-025, decision 3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from api_client.contract.work import find_work
 
 
 class EscalationAdmission(Admission):
-    """Attaches the escalation of the settings where only a policy or the kind of work asks for one."""
+    """Attaches the configured escalation to turns whose policy or kind of work asks for one."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with its escalation. Raises ``BadRequest``: one that can never work; names the field."""
+        """Return the request with its escalation. Raises ``BadRequest`` if the escalation can never work."""
         request = turn.request
         if (asked := Escalation.of(request)) is not None:
             check_escalation(asked, self._settings.models)
@@ -33,7 +33,7 @@ class EscalationAdmission(Admission):
 
 
 def escalation_of(settings: Settings) -> Escalation:
-    """Return the escalation of a turn that asks for one and says no more."""
+    """Return the escalation that the settings define."""
     return Escalation(
         model=settings.escalation_model,
         runs=settings.escalation_runs,

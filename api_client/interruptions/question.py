@@ -1,4 +1,4 @@
-"""How a question is shown to those who may answer it, and how their answer is checked."""
+"""Presents questions to the persons who may answer, and checks the answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ class Choice:
     """One possible answer.
 
     Attributes:
-        decision: its word. label: what its button says. said: what who chose it reads; empty: the label.
-        style: ``main``, ``danger`` or empty. takes: ``note`` or ``text`` where it needs that; else empty.
+        decision: the identifier of the answer.
+        label: the text of its button.
+        said: the confirmation for the person who chose it; empty for the label.
+        style: ``main``, ``danger`` or empty.
+        takes: ``note`` or ``text`` if the answer needs one.
     """
 
     decision: str
@@ -35,15 +38,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionView:
-    """A question as people are shown it.
+    """A question as people see it.
 
     Attributes:
-        title, summary: a heading, and one line for lists.
-        facts: what it is about, name and value, to be shown as they are. remarks: sentences behind them.
-        note: what the note of an answer is for.
-        chat: the whole question, which the chat of its turn asks as code; empty: that chat says only ``elsewhere``.
-        link: the label of the link there. status: one line for a reader of that chat.
-        elsewhere: the same where it is answered at ``{where}``.
+        title: a heading.
+        summary: one line for lists.
+        choices: the possible answers.
+        facts: names and values to show verbatim.
+        remarks: sentences after the facts.
+        note: the purpose of an answer's note.
+        chat: the whole question as shown in the chat; empty if the chat shows ``elsewhere`` only.
+        link: the label of the link in the chat.
+        status: one line for a reader of the chat.
+        elsewhere: one line for a question answered at ``{where}``.
     """
 
     title: str
@@ -58,21 +65,21 @@ class QuestionView:
     elsewhere: str = ""
 
     def choice(self, decision: str) -> Choice:
-        """The choice of this word; one that says just the word where there is none, such as of a former question."""
+        """Return the choice with this identifier, or a plain choice if the question no longer offers it."""
         return next(
             (each for each in self.choices if each.decision == decision), Choice(decision=decision, label=decision)
         )
 
 
 class QuestionKind:
-    """One kind of question; this one shows a question of a kind that is not known here, and takes yes or no."""
+    """One kind of question. The base class shows unknown questions, and takes yes or no."""
 
     name = ""
-    #: Whether an answer of the agent is proposed with it (``turns/proposal.py``).
+    #: Whether the question proposes an answer of the agent (``turns/proposal.py``).
     proposes = False
 
     def show(self, asked: Interruption, locale: str) -> QuestionView:
-        """Return the question as it is shown in ``de`` or ``en``."""
+        """Return the question in the language ``de`` or ``en``."""
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in asked.asked.items()}
         facts = tuple((visible(name), visible(text)) for name, text in texts.items())
         return QuestionView(
@@ -87,7 +94,7 @@ class QuestionKind:
         )
 
     def check(self, asked: Interruption, decision: str, note: str, text: str) -> None:
-        """Refuse an answer that does not fit the question. Raises ``BadRequest``: names the field."""
+        """Refuse an answer that does not fit the question. Raises ``BadRequest``, which names the field."""
         choices = {each.decision: each for each in self.show(asked, "en").choices}
         if decision not in choices:
             raise BadRequest(f"this is answered by {' or '.join(choices)}, not {decision[:80]!r}", param="decision")
@@ -100,16 +107,16 @@ class QuestionKind:
             raise BadRequest(f"{decision} takes no text", param="text")
 
     def added_runs(self, request: TurnRequest) -> int:
-        """Return how many runs beyond those requested this kind may add to a turn before anybody is asked."""
+        """Return how many additional runs this kind may cause before a person is asked."""
         return 0
 
     def recap(self, counted: Mapping[str, Any], locale: str) -> str:
-        """Return what a chat says below an answer about the questions of its turn, as they were counted."""
+        """Return a chat's remark about the counted questions of a turn."""
         return ""
 
 
 def yes_or_no(locale: str) -> tuple[Choice, Choice]:
-    """Return the two answers to a question of yes or no."""
+    """Return the two answers to a yes-or-no question."""
     yes, no = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
     return (
         Choice(decision=yes, label=say(_WORDS, "yes", locale), said=say(_WORDS, "said_yes", locale), style="main"),
@@ -118,6 +125,6 @@ def yes_or_no(locale: str) -> tuple[Choice, Choice]:
 
 
 def say(words: Mapping[str, Mapping[str, str]], name: str, locale: str, **values: object) -> str:
-    """Return a sentence of a table in the language ``locale``; English where it is not there."""
+    """Return a sentence in the language ``locale``, or in English if there is no translation."""
     found = words[name].get(locale, words[name]["en"])
     return found.format(**values) if values else found

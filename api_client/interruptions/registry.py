@@ -1,4 +1,4 @@
-"""The kinds of questions by name: ours, and those of installed packages."""
+"""The kinds of questions by name, built in and installed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: The group of entry points in which packages name their kinds.
+#: The entry point group of installed kinds.
 GROUP = "helix_turns.interruptions"
 _BUILT_IN = {kind.name: kind for kind in (ToolApprovalQuestion(), VerdictQuestion())}
 
 
 def question_kind(name: str) -> QuestionKind:
-    """Return the kind of this name; one that shows any question where no package here has it."""
+    """Return the kind of this name, or the base kind if no package provides it."""
     return _BUILT_IN.get(name) or installed_kinds().get(name) or QuestionKind()
 
 
 @functools.cache
 def installed_kinds() -> dict[str, QuestionKind]:
-    """Return the kinds of installed packages, made once; one that does not load is left out."""
+    """Return the kinds of installed packages, loaded once; broken packages are left out."""
     found = {}
     for entry in entry_points(group=GROUP):
         try:
@@ -37,16 +37,16 @@ def installed_kinds() -> dict[str, QuestionKind]:
 
 
 def added_runs(request: TurnRequest) -> int:
-    """Return how many runs beyond those requested all kinds together may add to a turn by themselves."""
+    """Return how many additional runs all kinds together may cause for a turn."""
     return sum(kind.added_runs(request) for kind in (*_BUILT_IN.values(), *installed_kinds().values()))
 
 
 def question_of(asked: Interruption, locale: str = "en") -> QuestionView:
-    """Return a question as people are shown it."""
+    """Return a question as people see it."""
     return question_kind(asked.kind).show(asked, locale)
 
 
 def recap_of(turn: Turn, locale: str) -> str:
-    """Return what a chat says below an answer about the questions of its turn; empty for nothing."""
+    """Return a chat's remark about the questions of a turn, or an empty string."""
     said = (question_kind(kind).recap(counted, locale) for kind, counted in turn.interruptions.items())
     return "; ".join(filter(None, said))

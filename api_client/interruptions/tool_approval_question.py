@@ -1,4 +1,4 @@
-"""The question whether an agent may make a tool call: the whole call, yes or no."""
+"""The question whether an agent may make a tool call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _WORDS = table_beside(__file__)
 
 
 class ToolApprovalQuestion(QuestionKind):
-    """Asks whether the agent may make a call."""
+    """Asks a person whether the agent may make a tool call."""
 
     name = TOOL_CALL
 
     def show(self, asked: Interruption, locale: str) -> QuestionView:
-        """Return the question, with the call letter by letter."""
+        """Return the question with the call verbatim."""
         call = ToolQuestion.of(asked)
         return QuestionView(
             title=say(_WORDS, "title", locale),
@@ -35,5 +35,5 @@ class ToolApprovalQuestion(QuestionKind):
         )
 
     def recap(self, counted: Mapping[str, Any], locale: str) -> str:
-        """Return how many calls a person allowed and the agent never made; empty for none."""
+        """Return a remark about approved calls that the agent never made, or an empty string."""
         return say(_WORDS, "unused", locale, count=counted["unused"]) if counted.get("unused") else ""

@@ -1,1 +1,1 @@
-"""Obstacles to the start of turns: pauses that operators set, circuit breakers of models, limits of services."""
+"""What keeps turns from starting: operators' pauses, circuit breakers of models, rate limits of services."""

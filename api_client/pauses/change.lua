@@ -1,8 +1,8 @@
 #!lua
--- Set pauses, or end them, and have the turns looked at that are held back: those that may go on go on at once.
+-- Set or end pauses, and make all held-back turns due, so that released turns continue at once.
 -- KEYS[1] pauses (hash)  KEYS[2] held (zset)  KEYS[3] due (zset)
--- ARGV name, JSON or '' to end it; and so on
--- answers how many of these existed before
+-- ARGV name, JSON or '' to end the pause; and so on
+-- answers the number of these pauses that existed before
 
 local clock = redis.call('TIME')
 local now = string.format('%.0f', clock[1] * 1000 + math.floor(clock[2] / 1000))

@@ -1,4 +1,4 @@
-"""A pause: what it stops, why, and until when. Pure. The store's side is ``api_client/store/lua/pauses.lua``."""
+"""Pauses: their subject, reason and end. Pure. ``api_client/store/lua/pauses.lua`` enforces them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.contract.counters import label
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings
 
-#: What can be paused -> what that means. All but the intake need a name.
+#: The kinds of pauses and their meaning. All kinds except the intake need a name.
 WHATS = {
     "intake": "no new turns are taken",
     "model": "no agent of this model starts",
@@ -26,17 +26,18 @@ _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An active pause, an open breaker, or the limit of a service.
+    """An active pause, an open breaker, or a service's limit.
 
     Attributes:
-        what, name: the pause: a key of ``WHATS``, ``breaker`` with the name of its model, or ``limit`` with that of a
-            service (``Settings.upstream_of``).
-        reason: why, as chat users read it.
-        until, since: seconds since the epoch; ``until`` is 0 where somebody has to resume it.
-        by: who paused it; empty for a breaker or a limit.
-        errors: of a breaker, the errors in a row that opened it; of a limit, how often the service said so.
-        probing: of a breaker, one turn tries the service now.
-        spent: of a limit, the account at the service has no money left.
+        what: a key of ``WHATS``, ``breaker`` or ``limit``.
+        name: the paused thing: the model of a breaker, the service of a limit (``Settings.upstream_of``).
+        reason: the reason shown to chat users.
+        until: the end in seconds since the epoch; 0 if a person must resume.
+        since: the beginning in seconds since the epoch.
+        by: the person who paused; empty for a breaker or a limit.
+        errors: the consecutive errors of a breaker, or the refusals of a service.
+        probing: whether a turn is trying the service of a breaker now.
+        spent: whether the account at the service has no money left.
     """
 
     what: str
@@ -51,26 +52,26 @@ class Pause:
 
     @property
     def field(self) -> str:
-        """Its name in the store."""
+        """Return the field name in the store."""
         return self.what if self.what == "intake" else f"{self.what}|{label(self.name)}"
 
     @property
     def title(self) -> str:
-        """Return what it is, for people: ``model opus``."""
+        """Return a title for people, such as ``model opus``."""
         return f"{self.what} {self.name}".rstrip()
 
     def stored(self) -> str:
-        """Return what the store keeps of it."""
+        """Return the pause as stored JSON."""
         data = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
         return json.dumps(data)
 
     def to_dict(self) -> dict[str, Any]:
-        """The pause as a JSON-ready mapping."""
+        """Return the pause as a JSON-ready dictionary."""
         return asdict(self)
 
 
 def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
-    """The pauses that are active at ``now`` (seconds since the epoch), and every breaker or limit until it ends."""
+    """Return the pauses active at ``now`` (seconds since the epoch), and all breakers and limits."""
     found = []
     for field, text in sorted(stored.items()):
         what, _, name = field.decode("utf-8", "replace").partition("|")
@@ -97,7 +98,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
 
 
 def check_place(what: str, name: str, settings: Settings) -> None:
-    """Refuse what cannot be paused. Raises ``BadRequest``: names the field."""
+    """Refuse a subject that cannot be paused. Raises ``BadRequest``, which names the field."""
     if what not in WHATS:
         raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")
     if bool(name) == (what == "intake"):

@@ -13,7 +13,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 
 class PauseMonitor(Monitor):
-    """Shows the pauses, reports open breakers and services without credit, and knows whose turns they hold back."""
+    """Shows pauses, reports open breakers and services without credit, and explains the waits of turns."""
 
     name = "pauses"
 
@@ -43,9 +43,9 @@ class PauseMonitor(Monitor):
         return found
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return the waits of the paused intake, open breakers and services without credit."""
+        """Return the waits of a paused intake, open breakers and services without credit."""
         return find_waits(await self._pauses.in_force(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
-        """Return the pauses as they are in the store."""
+        """Return the pauses in the store as an obstacle."""
         return PauseObstacle(await self._pauses.in_force(now))

@@ -1,4 +1,4 @@
-"""Turns that wait for a pause, a breaker or the limit of a service. Pure."""
+"""Explains which turns wait for a pause, a breaker or a service's limit. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class PauseObstacle(Obstacle):
         self._pauses = {each.field: each for each in pauses}
 
     def keep_back(self, row: Row, at: float) -> Wait | None:
-        """Return the pause, or the service's places, that the turn waits for."""
+        """Return the pause or the full service that a turn waits for."""
         return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
 
     def _find_pause(self, row: Row, at: float) -> Wait | None:
-        """Decide as ``pauses.lua`` does."""
+        """Return the pause that holds a turn back, by the rules of ``pauses.lua``."""
         names = ["queue|check"]
         if row.state is TurnState.QUEUED:
-            limit = row.held_back.partition(" ")[0]  # its service may be named in the settings of the workers alone
+            limit = row.held_back.partition(" ")[0]  # only the workers' settings may name the service
             names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}"]
             names += [limit] if limit.startswith(f"{LIMIT}|") else []
             names.append(f"{BREAKER}|{row.runs}")
@@ -36,7 +36,7 @@ class PauseObstacle(Obstacle):
         if pause.what != BREAKER:
             return wait
         if row.probes == label(pause.name) or (pause.until <= at and not pause.probing):
-            return None  # it tries the service, or may be the next that does
+            return None  # the turn tries the service now or may do so next
         return replace(wait, until=0.0) if pause.probing else wait
 
 
@@ -48,13 +48,13 @@ def _find_full_service(row: Row, at: float) -> Wait | None:
 
 
 def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
-    """Return the waits of the paused intake, open breakers and services without credit."""
+    """Return the waits of a paused intake, open breakers and services without credit."""
     shown = [each for each in pauses if each.what in {BREAKER, INTAKE} or each.spent]
     return [wait_for(each, at) for each in sorted(shown, key=lambda each: each.field)]
 
 
 def wait_for(pause: Pause, at: float) -> Wait:
-    """Return what turns wait for while this pause, breaker or limit lasts."""
+    """Return what turns wait for during a pause, breaker or limit."""
     limit = Reason.CREDIT if pause.spent else Reason.LIMIT
     reason, subject = {
         BREAKER: (Reason.BREAKER, pause.name),

@@ -1,7 +1,4 @@
-"""Setting, ending and reading pauses.
-
-They are in the store, so all hosts obey them, and need nobody to be there.
-"""
+"""Sets, ends and lists pauses, which are in the store and apply to all hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _CHANGE = Path(__file__).with_name("change.lua")
 
 
 class Pauses:
-    """The pauses of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """The pauses of an installation. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
@@ -37,10 +34,12 @@ class Pauses:
         self._change = store.redis.register_script(_CHANGE.read_text())
 
     async def pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
-        """Pause something from now on, for ``seconds``, or until ``pause.until``, or until somebody resumes it.
+        """Start or replace a pause, and return the stored pause. Running agents finish.
 
-        Agents at work finish. Again: the new reason and end count. Returns the pause as it is stored. Raises
-        ``BadRequest``: what cannot be paused; names the field.
+        The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes.
+
+        Raises:
+            BadRequest: the subject cannot be paused; names the field.
         """
         now = await self._store.clock_ms() / 1000
         pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
@@ -55,11 +54,11 @@ class Pauses:
         return pause
 
     async def resume(self, what: str, name: str = "", *, by: str) -> bool:
-        """End a pause or a limit now; of a model also its open breaker, and the limit of its service.
+        """End a pause or a limit; for a model also its open breaker and its service's limit.
 
-        False when there was none. Raises as ``pause``.
+        Returns False if there was no pause. Raises ``BadRequest``.
         """
-        if what in {"model", LIMIT}:  # one that is no longer in the settings may still be paused
+        if what in {"model", LIMIT}:  # a subject no longer in the settings may still be paused
             check_place("owner", name, self._store.settings)
         else:
             check_place(what, name, self._store.settings)
@@ -74,21 +73,21 @@ class Pauses:
         return ended
 
     async def resume_all(self, *, by: str) -> list[Pause]:
-        """End every pause, and close every breaker; returns what was paused."""
+        """End every pause and close every breaker; return the ended pauses."""
         found = await self.in_force()
         for pause in found:
             await self.resume("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
         return found
 
     async def in_force(self, now: float = 0.0) -> list[Pause]:
-        """The active pauses, the breakers that are open or probing, and the limits of services; ``now`` if known."""
+        """Return the active pauses, open or probing breakers, and limits; ``now`` is the store's time, if known."""
         now = now or await self._store.clock_ms() / 1000
         found = read_pauses(await self._store.hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]
         return sorted(found, key=lambda pause: (order.index(pause.what), pause.name))
 
     async def held(self) -> int:
-        """Return how many turns wait for a pause to end."""
+        """Return the number of turns held back by pauses."""
         return int(await self._store.send("ZCARD", self._store.keys.held))
 
     async def _write(self, changes: dict[str, str]) -> bool:

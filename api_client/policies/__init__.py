@@ -1,4 +1,4 @@
-"""The policy files of the settings: read at the start and again when they change, and applied to requests."""
+"""The policy files of the settings: loaded at the start, reloaded when they change, and applied to requests."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: A file written so recently may be written again without another time of change: it is read again.
+#: A file changed this recently may change again with the same timestamp, and is read again.
 _FRESH_SECONDS = 2.0
-#: What a request of a program leaves out: these fields have their defaults.
+#: The defaults of fields that a program's request may leave out.
 _DEFAULTS = {"validators": DEFAULT_VALIDATORS, "policy": {}, "max_attempts": 3}
 #: Longest policy file, in bytes.
 MAX_BYTES = 65_536
@@ -28,7 +28,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file as it was last read. ``file`` is the last usable one, ``problems`` the faults since."""
+    """A policy file as last read: its last usable content, and the problems since."""
 
     stamp: tuple[int, ...]
     text: str
@@ -37,10 +37,10 @@ class _Seen:
 
 
 class Policies:
-    """The policy files that the settings name. A file that became unusable keeps its last usable content active.
+    """The policy files named in the settings. An invalid file keeps its last usable content active.
 
     Attributes:
-        named: whether the settings name any.
+        named: whether the settings name any policy file.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,7 +52,8 @@ class Policies:
     def check(self) -> None:
         """Read every file.
 
-        Raises ``SettingsError``: with all problems of all files, each with file, line and column.
+        Raises:
+            SettingsError: the problems of all files, each with file, line and column.
         """
         problems: list[str] = []
         for path in self._settings.policies:
@@ -65,7 +66,7 @@ class Policies:
 
     @property
     def problems(self) -> list[str]:
-        """Return the faults of files that became unusable since they were read. Looks at the files again."""
+        """Return the problems of files that became invalid. Reads changed files again."""
         for path in self._settings.policies:
             try:
                 self.read(path)
@@ -74,14 +75,15 @@ class Policies:
         return [problem for seen in self._seen.values() for problem in seen.problems]
 
     def text_of(self, policy_hash: str) -> str | None:
-        """The text of a policy that this process has read; None for another one."""
+        """Return the text of a policy read by this process; None if unknown."""
         file = self._by_hash.get(policy_hash)
         return file.text if file else None
 
     def of(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
-        """The policy of a model's, owner's and flow version's turns, as its file says now; None where no file is named.
+        """Return the current policy for a model, owner and flow version; None if no file applies.
 
-        Raises ``SettingsError``: the file was never usable.
+        Raises:
+            SettingsError: the file was never usable.
         """
         path = self._settings.policy_of(model, owner, flow)
         return self.read(path) if path else None
@@ -89,25 +91,32 @@ class Policies:
     def apply(
         self, request: TurnRequest, *, owner: str = "", route: str = "turns", named: Collection[str]
     ) -> TurnRequest:
-        """A request with what the policy gives it; without a policy, the request as it is.
+        """Return the request completed by its policy; without a policy the request stays unchanged.
 
-        Work of another kind than chat gets the rules that name it. ``owner``: as the API key names it. ``route``:
-        chat, responses or turns. ``named``: the fields that the request names itself: those win.
+        Other kinds of work than chat get the rules that name them.
 
-        Raises ``BadRequest``: it names a rule that may not be asked for. ``SettingsError``: as ``of``.
+        Args:
+            request: the request.
+            owner: the owner named by the API key.
+            route: ``chat``, ``responses`` or ``turns``.
+            named: the fields set by the caller, which take precedence.
+
+        Raises:
+            BadRequest: the request names a rule that callers may not choose.
+            SettingsError: see ``of``.
         """
         file = self.of(request.model, owner, request.labels.get(FLOW, ""))
         return apply(request, file, owner=owner, route=route, named=named) if file else request
 
     def completed(self, request: TurnRequest) -> TurnRequest:
-        """A request of a program, which cannot say what it names: what is not the default counts as named."""
+        """Complete a program's request; fields that differ from their defaults count as set by the caller."""
         if AppliedPolicy.of(request) or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
         return self.apply(request, owner=request.key, named={*named, "locale"})
 
     def read(self, path: str) -> PolicyFile:
-        """A policy file as it says now; as it last was usable, where it is not any more. Raises as ``of``."""
+        """Return a policy file's current content, or its last usable content. Raises ``SettingsError``."""
         seen = self._seen.get(path)
         try:
             stat = Path(path).stat()
@@ -133,7 +142,7 @@ class Policies:
         return file
 
     def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicyFile:
-        """Keep what the file said before, and note the faults of it now."""
+        """Keep the file's last usable content, and record its current problems."""
         seen = self._seen.get(path)
         before = seen.problems if seen else ()
         file = seen.file if seen else None
@@ -145,10 +154,13 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class CallersPolicy:
-    """The policy files for a caller and a route.
+    """The policy files for one caller and route.
 
     Attributes:
-        owner, route: as ``Policies.apply`` takes them. flows: the flow versions that get turns now.
+        policies: all policy files.
+        owner: see ``Policies.apply``.
+        route: see ``Policies.apply``.
+        flows: the active flow versions.
     """
 
     policies: Policies
@@ -157,26 +169,27 @@ class CallersPolicy:
     flows: Mapping[str, int]
 
     def askable(self, model: str) -> tuple[str, ...]:
-        """The rules that a request for the model may name; empty where no policy file says.
+        """Return the rules that a request for the model may name; empty without a policy file.
 
-        Raises ``SettingsError``: the file was never usable.
+        Raises:
+            SettingsError: the file was never usable.
         """
         found = (self.policies.of(model, self.owner, flow) for flow in self.flows)
         return tuple(dict.fromkeys(name for file in found if file for name in file.askable))
 
     def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
-        """The request with what its policy gives it. Raises as ``Policies.apply``."""
+        """Return the request completed by its policy. Raises the errors of ``Policies.apply``."""
         return self.policies.apply(request, owner=self.owner, route=self.route, named=named)
 
 
 def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]) -> TurnRequest:
-    """A request with what this policy gives it. Arguments as ``Policies.apply``; raises ``BadRequest`` as it does."""
+    """Return the request completed by a policy file; see ``Policies.apply``."""
     kind = find_work(request)
     rules = file.judging(Subject(model=request.model, owner=owner, route=route, kind=kind.name))
     given = tuple(each.name for each in rules if not each.shadow)
     orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
     lenient = [each.name for each in file.rules if each.on_error is OnError.WARN]
-    if not kind.answers_in_text:  # without rules it has no policy; the request says how often it is run
+    if not kind.answers_in_text:  # such work has no policy without rules, and brings its own number of attempts
         applied = AppliedPolicy(hash=file.hash, lenient=tuple(_of(lenient, given)))
         policy = {name: orders[name] for name in _of(orders, given)}
         ruled = replace(request, validators=given, policy=policy)
@@ -205,11 +218,12 @@ def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, nam
 
 
 def read_named(text: str, name: str) -> PolicyFile:
-    """Read a policy file; ``name`` is the file's, for messages.
+    """Parse a policy file; ``name`` is the file's name in messages.
 
-    Raises ``SettingsError``: it cannot be used; a line for each problem, with the file's name, line and column.
+    Raises:
+        SettingsError: lists each problem with the file's name, line and column.
     """
-    # Here, because a program that names no policy file needs none of the rules: they take a tenth of a second.
+    # Imported here, because loading the rules takes a tenth of a second.
     from worker.enforcement.policies import PolicyError, read_policy
 
     try:

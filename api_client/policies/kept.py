@@ -1,4 +1,4 @@
-"""Policies and session templates in the store, by hash: put there by a submit, read by workers, removed when old."""
+"""Policies and session templates in the store by hash: stored at submission, read by workers, removed when old."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ from api_client.store import Store
 from api_client.store.commands import plain_script
 
 _KEEP = plain_script(Path(__file__).with_name("keep.lua"))
-#: Removes a policy, unless a submit came meanwhile.
+#: Removes a policy unless a turn was submitted with it meanwhile.
 _REMOVE = """
 local used = redis.call('ZSCORE', KEYS[2], ARGV[1])
 if not used or tonumber(used) > tonumber(ARGV[2]) then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 return redis.call('ZREM', KEYS[2], ARGV[1])
 """
-#: Sorted set: hashes of policies by their last submit, in milliseconds.
+#: Redis sorted set of policy hashes by their last submission, in milliseconds.
 _USED = "policies:used"
-#: Of unfinished turns, this many records are asked at once.
+#: Records of unfinished turns read at once.
 _BATCH = 500
-#: A policy stays this much longer than a finished turn, so that clocks may differ.
+#: Extra lifetime of a policy beyond finished turns, to allow for clock differences.
 _MARGIN_SECONDS = 86_400.0
-#: This many policies stay in a process; one more, and the one that was not needed for longest goes.
+#: Policies cached per process; the oldest policy is dropped first.
 _MOST = 64
 
 
 async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
-    """Make sure that a policy is in the store before a turn of it is; False: it is not, and its ``text`` is not known.
+    """Store a policy before a turn with it; return False if the store lacks the policy and ``text`` is unknown.
 
-    A process that dies in between leaves a policy without a turn, which ``clear_policies`` removes. Raises as
-    ``Store.ask``.
+    If the process dies in between, ``clear_policies`` removes the policy later. Raises ``StoreUnavailable``.
     """
     keys = store.keys
     there = await store.run(_KEEP, [keys.policies, keys.named(_USED)], [policy_hash, int(time.time() * 1000)])
@@ -48,10 +47,10 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
 
 
 async def clear_policies(store: Store, *, dry_run: bool) -> int:
-    """Remove the policies that nobody needs; returns how many.
+    """Remove unneeded policies; return their number.
 
-    They go when no turn was submitted with them for as long as finished turns are kept, and no unfinished one has them.
-    Raises as ``Store.ask``.
+    A policy is unneeded if no turn was submitted with it during the retention of finished turns, and no unfinished turn
+    has it. Raises ``StoreUnavailable``.
     """
     keys = store.keys
     oldest = int((time.time() - store.settings.retention_seconds - _MARGIN_SECONDS) * 1000)
@@ -67,7 +66,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 
 
 async def _in_use(store: Store) -> set[str]:
-    """Return what turns that have not ended have, and dead letters, which stay until somebody drops them."""
+    """Return the policies of unfinished turns and of dead letters, which stay until somebody drops them."""
     used, keys, names = set[str](), store.keys, list[bytes]()
     for listed in (keys.due, keys.dead, keys.suspended):
         names += await store.ask(store.redis.zrange(listed, 0, -1))
@@ -75,7 +74,7 @@ async def _in_use(store: Store) -> set[str]:
         looks = store.redis.pipeline(transaction=False)
         for name in names[start : start + _BATCH]:
             looks.hmget(keys.turn(name.decode()), "policy", "request")
-            looks.hget(keys.texts(name.decode()), "request")  # a long one lies apart
+            looks.hget(keys.texts(name.decode()), "request")  # a long request is stored separately
         found = await store.ask(looks.execute())
         for (policy, short), long in zip(found[::2], found[1::2], strict=True):
             used |= {policy.decode() if policy else "", _template_of(short or long or b"{}")} - {""}
@@ -83,7 +82,7 @@ async def _in_use(store: Store) -> set[str]:
 
 
 def _template_of(request: bytes) -> str:
-    """The template that a stored request names; empty without one, or for a damaged request."""
+    """Return the template named by a stored request; empty without a template, or for a damaged request."""
     try:
         return str(json.loads(request).get("template", ""))
     except (ValueError, AttributeError):
@@ -91,16 +90,16 @@ def _template_of(request: bytes) -> str:
 
 
 class StoredPolicies:
-    """Policies and templates as they were at the submit. Belongs to one loop; threads may ask ``known``."""
+    """Policies and templates as of the turns' submission. For one event loop; threads may call ``known``."""
 
     def __init__(self, text_of: Callable[[str], Awaitable[str]]) -> None:
-        """``text_of`` gives what the store has under a hash, empty for nothing; waits while the store is away."""
+        """Create an empty cache; ``text_of`` returns the store's text for a hash, or an empty string."""
         self._text_of = text_of
         self._read: OrderedDict[str, PolicyFile | str] = OrderedDict()
         self._templates: OrderedDict[str, str] = OrderedDict()
 
     async def load(self, turn: Turn) -> None:
-        """Make the turn's policy known, if it has one. Waits while the store is away."""
+        """Load the turn's policy, if it has one. Waits while the store is away."""
         applied = AppliedPolicy.of(turn.request)
         if not applied or (policy := applied.hash) in self._read:
             return
@@ -109,13 +108,13 @@ class StoredPolicies:
             return
         try:
             self._read[policy] = read_named(text, "")
-        except SettingsError as error:  # what is installed here is not what the relay has
+        except SettingsError as error:  # this worker has other packages installed than the relay
             self._read[policy] = error.problems[0].removeprefix(":")
         while len(self._read) > _MOST:
             self._read.popitem(last=False)
 
     async def load_template(self, turn: Turn) -> None:
-        """Make the turn's session template known, if it has one. Waits while the store is away."""
+        """Load the turn's session template, if it has one. Waits while the store is away."""
         template = turn.request.template
         if template in {"", NONE} or template in self._templates:
             return
@@ -125,17 +124,17 @@ class StoredPolicies:
             self._templates.popitem(last=False)
 
     def template(self, turn: Turn) -> str | None:
-        """The text of the turn's session template that was loaded, empty for none; None: the store has it no more."""
+        """Return the loaded session template of a turn: empty if it has none, None if the store lost it."""
         return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
     def problem(self, turn: Turn) -> str:
-        """Return why a policy that was loaded for a turn cannot be read here; empty where it can, or was not loaded."""
+        """Return why this worker cannot read the loaded policy of a turn; empty if there is no problem."""
         applied = AppliedPolicy.of(turn.request)
         found = self._read.get(applied.hash) if applied else None
         return found if isinstance(found, str) else ""
 
     def rules(self, turn: Turn) -> set[str]:
-        """Return the rules that judge a turn whose policy was loaded; none where it cannot be read."""
+        """Return the rules that judge a turn with a loaded policy; empty if the policy cannot be read."""
         applied = AppliedPolicy.of(turn.request)
         names = {*turn.request.validators, *(applied.shadow if applied else ())}
         try:
@@ -150,9 +149,10 @@ class StoredPolicies:
         return () if AppliedPolicy.of(turn.request) else turn.request.validators
 
     def known(self, turn: Turn) -> PolicyFile | None:
-        """The policy of a turn that was loaded; None for a turn without one.
+        """Return the loaded policy of a turn; None for a turn without a policy.
 
-        Raises ``ValueError``: the store has none of this hash, or this worker cannot read it.
+        Raises:
+            ValueError: the store lacks the policy, or this worker cannot read it.
         """
         applied = AppliedPolicy.of(turn.request)
         if applied is None:

@@ -1,4 +1,4 @@
-"""Admissions of policies: which policy, flow version and session template a turn has, and that the store has them."""
+"""Admissions that choose and store a turn's policy, flow version and session template."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: So often a template that is in use is put into the store again: none that a turn names is older than a finished turn.
+#: Seconds before a used template is stored again, so that it outlives every turn that names it.
 _AGAIN_SECONDS = 60.0
 
 
 class PolicyChoice(Admission):
-    """Completes a request by its policy, or checks the rules that it names without one.
+    """Completes a request by its policy, or checks the rules named without a policy.
 
-    A replay whose flow version is gone gets the one of today.
+    A replay whose flow version no longer exists gets a current version.
     """
 
     def __init__(self, settings: Settings, policies: Policies, flows: Flows) -> None:
@@ -43,14 +43,14 @@ class PolicyChoice(Admission):
         flow = request.labels.get(FLOW)
         if REPLAY_OF in request.labels and flow and flow not in await self.flows.active():
             request = await self.renew(request)
-        if self.policies.named:  # which one may be the flow version's
+        if self.policies.named:  # the flow version may determine the policy
             request = self.policies.completed(await self.flows.given(request))
         if AppliedPolicy.of(request) is None and request.validators != self._settings.validators:
             check_validators(request.validators, self._settings)
         return request
 
     async def renew(self, request: TurnRequest) -> TurnRequest:
-        """Return a replay's request with the flow version and the policy of today."""
+        """Return a replay's request with a current flow version and policy."""
         request = await self.flows.given(with_flow(replace(request, template=""), ""))
         if AppliedPolicy.of(request) is None:
             return request
@@ -61,16 +61,16 @@ class PolicyChoice(Admission):
 
 
 class PolicyKeeper(Admission):
-    """Puts a turn's policy and session template into the store. It writes, so it comes after the checks."""
+    """Stores a turn's policy and session template. Runs after the checks, because it writes."""
 
     def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: Prompts) -> None:
-        """``check`` is asked about a policy of today, too."""
+        """Create the admission; ``check`` also checks the current policy of a replay."""
         self._store, self._choice, self._check, self._prompts = store, choice, check, prompts
         self._policies, self._flows = choice.policies, choice.flows
-        self._kept_at: dict[str, float] = {}  # when each template was put into the store
+        self._kept_at: dict[str, float] = {}  # when each template was stored last
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with its flow version and template. Raises as ``Store.ask``."""
+        """Return the request with its flow version and template. Raises ``StoreUnavailable``."""
         request = turn.request
         if applied := AppliedPolicy.of(request):
             request = await self._with_kept_policy(turn, applied)
@@ -81,7 +81,7 @@ class PolicyKeeper(Admission):
         return request
 
     async def _with_kept_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
-        """Return the request, its policy being in the store. A replay whose policy is gone gets the one of today."""
+        """Store the policy and return the request. A replay whose policy is gone gets the current policy."""
         policy = applied.hash
         if await keep(self._store, policy, self._policies.text_of(policy)):
             return turn.request
@@ -92,7 +92,7 @@ class PolicyKeeper(Admission):
         return await self._with_kept_policy(turn, anew) if anew else turn.request
 
     async def _with_flow(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with its flow version, and with its session template, if it needs one, now stored."""
+        """Return the request with its flow version, and store its session template if needed."""
         if request.template or not find_work(request).in_session:
             return await self._flows.given(request)
         flow = await self._flows.of(request)
@@ -105,7 +105,7 @@ class PolicyKeeper(Admission):
 
 
 def policy_hash(request: TurnRequest, settings: Settings) -> str:
-    """Return the hash of the policy that judges: the file's, or of what the settings say instead of one."""
+    """Return the hash of the policy that judges the turn: of the policy file, or of the settings."""
     applied = AppliedPolicy.of(request)
     if applied or not find_work(request).answers_in_text:
         return applied.hash if applied else ""
@@ -114,9 +114,9 @@ def policy_hash(request: TurnRequest, settings: Settings) -> str:
 
 
 def check_validators(names: Collection[str], settings: Settings) -> None:
-    """Refuse validators that are not offered here. Raises ``BadRequest``."""
+    """Refuse validators that this installation does not offer. Raises ``BadRequest``."""
     for name in names:
-        # Installed packages are asked only for a name that we and the settings lack.
+        # Installed packages are asked last, for names that neither we nor the settings know.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
             message = not_offered(name, askable(settings.validators))
             raise BadRequest(message, param="validators", code="unknown_validator")

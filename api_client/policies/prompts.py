@@ -1,4 +1,4 @@
-"""The session templates of the settings: which one a turn gets, and its hash, by which workers find it in the store."""
+"""Session templates: chooses the template of a turn, and hashes templates for the store."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A template. ``hash``: 16 hexadecimal digits of its text, or ``none`` for no template, which has no text."""
+    """A template; ``hash`` has 16 hexadecimal digits, or is ``none`` without a template."""
 
     hash: str
     text: str
 
     @classmethod
     def of_text(cls, text: str) -> Prompt:
-        """The template of this text."""
+        """Create a template from its text."""
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
 
 class Prompts:
-    """Reads templates, again when they change. A file that cannot be read any more keeps its last text."""
+    """Reads templates, and reads changed files again. An unreadable file keeps its last text."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -39,9 +39,10 @@ class Prompts:
         self._shipped = {name: Prompt.of_text(shipped(name)) for name in SHIPPED}
 
     def of(self, model: str, flow: str, locale: str) -> Prompt:
-        """The template of a turn of this model and flow version; where they name none, ours in the turn's language.
+        """Return the template for a model and flow version, by default our own in the turn's language.
 
-        Raises ``SettingsError``: its file was never readable.
+        Raises:
+            SettingsError: the template's file was never readable.
         """
         named = self._settings.template_of(model, flow)
         if named == NONE:
@@ -49,9 +50,10 @@ class Prompts:
         return self._shipped.get(named or locale) or (self._read(named) if named else self._shipped["en"])
 
     def check(self) -> None:
-        """Read the template of each model and flow version.
+        """Read the templates of all models and flow versions.
 
-        Raises ``SettingsError``: with a line for each that cannot be read.
+        Raises:
+            SettingsError: lists the unreadable files.
         """
         problems: dict[str, None] = {}
         for model in self._settings.models:

@@ -1,4 +1,4 @@
-"""Results of ``turns replay-policy``, kept for the page ``/policies``: the last few results, newest first."""
+"""Stores the last results of ``turns replay-policy`` for the page ``/policies``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from typing import Any
 
 from api_client.store import Store
 
-#: This many results are kept.
+#: Most stored results.
 MOST = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReplay:
-    """One comparison of a policy with what was decided.
+    """One comparison of a policy with earlier decisions.
 
     Attributes:
-        replay_id: names it on the page.
-        at: when, in seconds since the epoch. by: who asked, as orders are recorded.
-        file: the policy file's name. policy: its hash.
-        since_seconds: how far back it looked. model: of this model alone, or empty.
+        replay_id: the id on the page.
+        at: the time in seconds since the epoch.
+        by: the person who ordered the comparison.
+        file: the name of the policy file.
+        policy: the hash of the policy.
+        since_seconds: how far back the comparison looked.
+        model: restricts the comparison to a model; empty for all models.
         found: the comparison (``Comparison.to_dict``).
     """
 
@@ -35,22 +38,22 @@ class PolicyReplay:
 
 
 class PolicyReplays:
-    """Keeps and reads them. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """The stored comparisons. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
-        #: List: the last replays (JSON), newest first.
+        #: Redis list of the last comparisons (JSON), newest first.
         self._key = store.keys.named("policies:replays")
 
     async def keep(self, replay: PolicyReplay) -> None:
-        """Keep a result; the oldest goes when there are too many."""
+        """Store a result, and drop the oldest results above the limit."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.lpush(self._key, json.dumps(asdict(replay)))
         pipe.ltrim(self._key, 0, MOST - 1)
         await self._ask(pipe.execute())
 
     async def all(self) -> list[PolicyReplay]:
-        """Every result that is kept, newest first; those of a later release are left out."""
+        """Return the stored results, newest first, without those of a later release."""
         found = []
         for text in await self._ask(self._redis.lrange(self._key, 0, -1)):
             try:
@@ -60,5 +63,5 @@ class PolicyReplays:
         return found
 
     async def get(self, replay_id: str) -> PolicyReplay | None:
-        """The result of this id; None where it is not kept, or no longer."""
+        """Return the result with this id; None if it is not stored."""
         return next((each for each in await self.all() if each.replay_id == replay_id), None)

@@ -1,4 +1,4 @@
-"""Replays: a finished turn submitted again as a new one, to the same or another model."""
+"""Replays: a finished turn submitted again as a new turn, to the same or another model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from api_client.contract.work import find_work
 from api_client.policies import Policies
 from api_client.policies.flows import FLOW
 
-#: The label of a turn that names the one it repeats.
+#: The label of a turn that names the repeated turn.
 REPLAY_OF = "replay_of"
-#: Fields of a request, each with the setting that fills it in where the request does not name it.
+#: Request fields, each with the setting that completes it.
 _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
 
 
 def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
-    """The id of a turn's replay, by another ``model`` or with another ``prompt`` if these are given.
+    """Return the id of a turn's replay, by another ``model`` or with another ``prompt`` if given.
 
-    Derived, so that replaying twice makes one turn. Raises ``ValueError``: not a turn id.
+    The id is derived from the arguments, so that repeated replays make a single turn.
+
+    Raises:
+        ValueError: ``turn_id`` is no turn id.
     """
     check_turn_id(turn_id)
     changed = f"\0{model}\0{prompt}" if model or prompt else ""
@@ -32,9 +35,18 @@ def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
 def replay_request(
     turn_id: str, request: TurnRequest, settings: Settings, policies: Policies, *, model: str = "", prompt: str = ""
 ) -> TurnRequest:
-    """The request of a turn's replay. ``model``: whom to ask instead, ``prompt``: the message instead of the last one.
+    """Return the request of a turn's replay.
 
-    Raises as ``Policies.apply``.
+    Args:
+        turn_id: the repeated turn.
+        request: the request of the repeated turn.
+        settings: the settings of the installation.
+        policies: the policy files.
+        model: another model to ask.
+        prompt: replaces the last message.
+
+    Raises:
+        BadRequest, SettingsError: see ``Policies.apply``.
     """
     labels = {REPLAY_OF: turn_id, FLOW: request.labels.get(FLOW, "")}
     request = replace(find_work(request).repeat(request), traceparent="", labels=labels)
@@ -50,9 +62,9 @@ def replay_request(
 
 
 def _for_model(request: TurnRequest, settings: Settings, model: str) -> tuple[TurnRequest, set[str]]:
-    """The request to another model, and the fields that its policy file may fill in.
+    """Return the request for another model, and the fields that its policy file may complete.
 
-    It gets its own rules and attempts where the turn had those of its model; what its caller named stays.
+    Rules and attempts that came from the old model's settings are replaced by the new model's; the caller's own stay.
     """
     before, now = settings.of_model(request.model), settings.of_model(model)
     ruled = AppliedPolicy.of(request) is not None

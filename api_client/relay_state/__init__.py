@@ -1,1 +1,1 @@
-"""Notes of relays for each other in the store: rates, open questions, sign-ins, links, what Open WebUI sent."""
+"""State shared by relays in the store: rate limits, open questions, sign-ins, links, Open WebUI requests."""

@@ -1,16 +1,16 @@
--- Let an owner submit turns, if its limits leave room. All limits are looked at before anything is written.
+-- Admit an owner's turns if all limits leave room. All limits are checked before anything is written.
 -- KEYS[1] rate, KEYS[2] stored (strings: when the bucket is full again, in ms)
--- KEYS[3] unfinished (sorted set: turn ids by when they were noted, in ms)
--- ARGV[1] what this costs of the rate, in ms  ARGV[2] what its bucket holds, in ms; 0: no limit
--- ARGV[3], ARGV[4] the same for the bytes that are stored
--- ARGV[5] unfinished turns at most, 0: no limit  ARGV[6] how many come  ARGV[7] how long they are noted, in ms
--- ARGV[8...] their ids, where they are known already
--- answers {'admitted', 0} | {'rate', ms to wait} | {'bytes', ms to wait} | {'unfinished', how many there are}
+-- KEYS[3] unfinished (sorted set: turn ids by the time they were noted, in ms)
+-- ARGV[1] cost in the rate's bucket, in ms  ARGV[2] size of that bucket, in ms; 0: no limit
+-- ARGV[3], ARGV[4] the same for stored bytes
+-- ARGV[5] most unfinished turns, 0: no limit  ARGV[6] number of new turns  ARGV[7] how long ids are kept, in ms
+-- ARGV[8...] the ids of the new turns, if known
+-- answers {'admitted', 0} | {'rate', ms to wait} | {'bytes', ms to wait} | {'unfinished', their number}
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- When the bucket is full again with this in it, and how long to wait until that fits.
+-- When the bucket would be full again after this cost, and how long to wait until the cost fits.
 local function poured(key, cost, holds)
   local full = math.max(tonumber(redis.call('GET', key) or '0') or 0, now) + cost
   return full, math.ceil(full - now - holds)
@@ -26,7 +26,7 @@ if most > 0 then
   if there + tonumber(ARGV[6]) > most then return { 'unfinished', there } end
 end
 
--- A life as the server takes it: whole, above 0, and not beyond all times.
+-- A valid expiry for the server: whole, positive and not too large.
 local function life(ms) return string.format('%.0f', math.max(1, math.min(2 ^ 53, math.ceil(ms)))) end
 local function keep(key, full)
   if full > now then redis.call('SET', key, string.format('%.0f', full), 'PX', life(full - now)) end

@@ -1,8 +1,8 @@
-"""The limits of submits of an owner: turns a minute, bytes that are stored, turns that have not ended.
+"""Limits on an owner's submissions: turns per minute, stored bytes, and unfinished turns.
 
-It lives in the store, so that several relays share it. Rate and bytes are buckets that empty by what is submitted and
-fill again evenly: one number each, the time at which the bucket will be full again (the generic cell rate algorithm).
-The unfinished turns are a set of their ids; only when it is full is it asked which of them have ended.
+The limits are in the store, shared by all relays. Rate and bytes are leaky buckets, each stored as the time at which
+the bucket is full again (generic cell rate algorithm). Unfinished turns are a set of ids, which is cleaned only when
+full.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from api_client.store.commands import plain_script
 
 _ADMIT = plain_script(Path(__file__).with_name("admit.lua"))
 _MINUTE_MS = 60_000
-#: An id whose turn is not there may be about to be stored; after so long its relay has died, or it joined another.
+#: After this time a noted id without a turn is dropped: its relay died, or the request joined another turn.
 _STORED_WITHIN_MS = 60_000
-#: The longest deadline, and a day.
+#: The longest deadline plus a day.
 _NOTED_MS = 8 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits:
-    """The limits of an owner; 0: no limit.
+    """The limits of an owner; 0 means no limit.
 
     Attributes:
-        per_minute: turns a minute, and at once.
-        unfinished: turns that have not ended.
-        stored_bytes: bytes of requests within HELIX_RETENTION_SECONDS; half of them at once.
-        requests: requests in progress at a relay, streams included.
+        per_minute: turns per minute, and at once.
+        unfinished: unfinished turns.
+        stored_bytes: bytes of requests within HELIX_RETENTION_SECONDS, half of them at once.
+        requests: requests in progress at a relay, including streams.
     """
 
     per_minute: int = 0
@@ -43,14 +43,14 @@ class OwnerLimits:
 
 @dataclass(frozen=True, slots=True)
 class NoAllowance:
-    """Which limit leaves no room (``rate``, ``bytes`` or ``unfinished``), and the seconds until it may."""
+    """The exhausted limit (``rate``, ``bytes`` or ``unfinished``), and the seconds until there may be room."""
 
     limit: str
     seconds: float
 
 
 class Allowances:
-    """The limits of submits of all owners. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """The submission limits of all owners. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -67,20 +67,20 @@ class Allowances:
         size: int = 0,
         cost: float = 1.0,
     ) -> NoAllowance | None:
-        """Let the owner submit ``count`` turns of ``size`` bytes together; ``cost`` is what they take of the rate.
+        """Admit ``count`` turns of ``size`` bytes in all at ``cost`` of the rate; return the refusal, if any.
 
-        Turns whose ids are known are noted as unfinished at once; for others use ``note`` when they are stored.
+        Turns with known ids are noted as unfinished at once; for others call ``note`` after storing.
         """
         refusal = None
         with self._store.housekeeping("allowance"):
             refusal = await self._take(owner, limits, turn_ids, count, size, cost)
             if refusal and refusal.limit == "unfinished":
-                await self._forget_ended(owner)  # if nothing is left to forget, another may just have done so
+                await self._forget_ended(owner)  # another relay may have cleaned the set meanwhile
                 refusal = await self._take(owner, limits, turn_ids, count, size, cost)
         return refusal
 
     async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
-        """Turns of the owner were stored."""
+        """Note stored turns of the owner as unfinished."""
         if limits.unfinished and turn_ids:
             at = await self._store.clock_ms()
             key = self._keys.unfinished(owner)
@@ -92,7 +92,7 @@ class Allowances:
     ) -> NoAllowance | None:
         keys = [self._keys.rate(owner), self._keys.stored(owner), self._keys.unfinished(owner)]
         rate = [cost * _MINUTE_MS / limits.per_minute, _MINUTE_MS] if limits.per_minute else [0, 0]
-        # Half of it at once and half as time passes is never more than all of it within the time turns are kept.
+        # Half at once and half over time never exceeds the whole limit within the retention.
         stored = [2 * size * self._keep_ms / limits.stored_bytes, self._keep_ms] if limits.stored_bytes else [0, 0]
         args = [*rate, *stored, limits.unfinished, count, _NOTED_MS, *turn_ids]
         said, number = await self._store.run(_ADMIT, keys, args)

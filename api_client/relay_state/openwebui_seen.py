@@ -1,4 +1,4 @@
-"""The last requests of Open WebUI, so that ``turns openwebui check`` can name its wrong settings."""
+"""Remembers Open WebUI's last request, so that ``turns openwebui check`` can report wrong settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: A relay writes the same sight once in this many seconds.
+#: Seconds before a relay writes the same features again.
 _EVERY_SECONDS = 60.0
 
 
@@ -18,9 +18,11 @@ class SeenRequest:
     """Features of one request of Open WebUI.
 
     Attributes:
-        task: the header that tells background requests from messages, also when it is empty.
-        chat, message, user: the chat's id, the message's, the user's.
-        tools: how many tools it sent; they are never called.
+        task: whether the header that marks background requests was present, even if empty.
+        chat: whether the chat's id was present.
+        message: whether the message's id was present.
+        user: whether the user's id was present.
+        tools: the number of tools sent, which are never called.
     """
 
     task: bool
@@ -31,7 +33,7 @@ class SeenRequest:
 
 
 class OpenWebUISeen:
-    """The last request seen, in the store."""
+    """The last request of Open WebUI, in the store."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
@@ -39,7 +41,7 @@ class OpenWebUISeen:
         self._last: tuple[SeenRequest | None, float] = (None, 0.0)
 
     async def note(self, seen: SeenRequest) -> None:
-        """Keep what was seen. Raises ``StoreUnavailable`` when the store does not answer."""
+        """Store the features of a request. Raises ``StoreUnavailable``."""
         last, at = self._last
         if seen == last and time.monotonic() - at < _EVERY_SECONDS:
             return
@@ -48,7 +50,7 @@ class OpenWebUISeen:
         self._last = (seen, time.monotonic())
 
     async def last(self) -> tuple[SeenRequest, float] | None:
-        """The last one and its time in seconds since the epoch; None when there was none."""
+        """Return the last request and its time in seconds since the epoch; None without a request."""
         found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""Which browser is signed in with which key: one small string per browser, with a time to live."""
+"""Remembers which browser is signed in with which key, as a small string per browser with a time to live."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: How often a sign-in is written before it is given up, and the wait between, in seconds.
+#: Attempts to store a sign-in, and the seconds between.
 _TRIES, _WAIT_SECONDS = 3, 0.3
 
 
 class SignIns:
-    """The signed-in browsers. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """The signed-in browsers. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
         self._keys = Keys(store.namespace)
 
     async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
-        """The browser that has ``token`` is signed in with the key that ``key_hash`` is the hash of.
+        """Sign the browser with ``token`` in with the key that has ``key_hash``.
 
-        Somebody waits for this once a day, and would have to type again: a busy store is asked for longer than usual.
+        A busy store is retried, because the user would have to type the key again.
         """
         for left in range(_TRIES - 1, -1, -1):
             try:
@@ -35,7 +35,7 @@ class SignIns:
                 return
 
     async def key_of(self, token: str) -> str:
-        """The hash of the key a browser is signed in with; '' for none."""
+        """Return the hash of the key that a browser is signed in with, or an empty string."""
         found = await self._ask(self._redis.get(self._keys.browser(token)))
         return found.decode() if found else ""
 

@@ -1,4 +1,4 @@
-"""Links that open one thing for their holder, for a while. Their key is in the store and in no link."""
+"""Links that open one thing for a limited time, signed with a key in the store."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _KEY_BYTES = 32
 
 
 class SignedLinks:
-    """Signs links and checks them. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Signs and checks links. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
         self._name = Keys(store.namespace).link_key
 
     async def sign(self, *what: str, until: int) -> str:
-        """The signature of a link to ``what`` that holds until this second since the epoch."""
+        """Sign a link to ``what``, valid until a second since the epoch."""
         return _signature(await self._key(), what, until)
 
     async def holds(self, signature: str, *what: str, until: int) -> bool:
-        """True for the signature of a link to exactly this that has not expired."""
+        """Return True for the signature of a link to exactly ``what`` that has not expired."""
         return await self.made(signature, *what, until=until) and time.time() < until
 
     async def made(self, signature: str, *what: str, until: int) -> bool:
-        """True for the signature of a link to exactly this, expired or not."""
+        """Return True for the signature of a link to exactly ``what``, expired or not."""
         right = _signature(await self._key(), what, until)
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 

@@ -1,4 +1,4 @@
-"""The caller's trace, as the header ``traceparent`` of W3C Trace Context tells it: the turn's span belongs below it."""
+"""Builds the spans of a finished turn, below the caller's span from the W3C header ``traceparent``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from api_client.contract.issue import ValidationIssue, error_codes
 from api_client.contract.turn import Outcome, Turn
 from api_client.contract.work import find_work
 
-#: Version 00 is this and no more; a later version may have more behind it.
+#: Version 00 has exactly these fields; later versions may append more.
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?")
 _SAMPLED = 1
 
 
 class CallerSpan(NamedTuple):
-    """The span of the caller in which the turn was asked for."""
+    """The caller's span in which the turn was requested."""
 
     trace_id: int
     span_id: int
 
 
 def caller_span(traceparent: str) -> CallerSpan | None:
-    """The caller's span; None without one, and where the caller does not record it.
+    """Return the caller's span; None if there is none or the caller does not record it.
 
-    A header outside the standard is not an error: the turn has its own trace then, as without it.
+    An invalid header is not an error: the turn starts its own trace.
     """
     read = _HEADER.fullmatch(traceparent)
     if read is None:
@@ -42,17 +42,17 @@ def caller_span(traceparent: str) -> CallerSpan | None:
 
 
 def traceparent_of(given: Sequence[str]) -> str:
-    """Return the one ``traceparent`` header of a request, if it names a span; else ''."""
+    """Return a request's single valid ``traceparent`` header, or an empty string."""
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
 
 Value = str | int | float | bool | tuple[str, ...]
 
-#: Ends that are not anybody's fault: cancelled turns.
+#: Outcomes without a fault: cancelled turns.
 _NO_ERROR = frozenset({Outcome.CANCELLED})
-#: What an attempt's or a turn's events say besides, without texts that somebody wrote.
+#: Event fields copied to spans, without texts written by anybody.
 _ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
-#: ``reason`` is a text an agent may have written, but for these kinds.
+#: Event kinds whose ``reason`` is ours; in others an agent may have written it.
 _REASON_OF_OURS = (
     event_kinds.TurnRetrying,
     event_kinds.TurnEscalated,
@@ -64,7 +64,7 @@ _MOST_NOTES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A moment within a span. ``at`` in seconds since the epoch."""
+    """A moment within a span; ``at`` is in seconds since the epoch."""
 
     name: str
     at: float
@@ -73,12 +73,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One span. Times in seconds since the epoch, by the store's clock.
+    """One span; times are in seconds since the epoch by the store's clock.
 
     Attributes:
-        key: what it is within its turn, such as ``attempt 2``; with the turn's id it makes the span's id.
-        parent: the key of the span above; None for the turn's own.
-        error: the convention's ``error.type``: what went wrong, from a closed set; empty when nothing did.
+        key: the span's name within its turn, such as ``attempt 2``; turn id and key give the span's id.
+        name: the displayed name.
+        start: the start time.
+        end: the end time.
+        parent: the key of the parent span; None for the turn's own span.
+        attributes: the span's attributes.
+        error: the ``error.type`` from a closed set; empty without an error.
+        notes: moments within the span.
     """
 
     key: str
@@ -92,20 +97,21 @@ class Span:
 
 
 def trace_id(turn: Turn) -> int:
-    """The trace of a turn: its caller's, or the digits of its id, so that either leads to the other."""
+    """Return a turn's trace id: the caller's, or the digits of the turn's id."""
     caller = caller_span(turn.request.traceparent)
     return caller.trace_id if caller else int(turn.turn_id.partition("-")[2], 16)
 
 
 def span_id(turn: Turn, key: str) -> int:
-    """A span's id: always the same for the same part of the same turn."""
+    """Return a span's id, which is always the same for the same part of a turn."""
     return int.from_bytes(hashlib.sha256(f"{turn.turn_id} {turn.epoch} {key}".encode()).digest()[:8], "big")
 
 
 def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
-    """The spans of a finished turn, the turn's own first. ``providers``: model to ``gen_ai.provider.name``.
+    """Return the spans of a finished turn, the turn's own span first.
 
-    A log that was deleted (``turns gc --events``) leaves the turn's own span.
+    ``providers`` maps models to ``gen_ai.provider.name``. A turn without a log (``turns gc --events``) has only its own
+    span.
     """
     walk = _Walk(turn, providers)
     for event in events:
@@ -115,7 +121,7 @@ def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) 
 
 @dataclass(slots=True)
 class _Attempt:
-    """An attempt that is being read. One span, however often it was delivered or broke off with a passing error."""
+    """An attempt while its events are read; one span for all deliveries."""
 
     number: int
     model: str
@@ -130,7 +136,7 @@ class _Attempt:
     notes: list[Note] = field(default_factory=list)
 
     def use(self, usage: Mapping[str, Any]) -> None:
-        """Add the use of a run, those that were lost or repeated included."""
+        """Add the usage of a run, including lost and repeated runs."""
         for name, amount in usage.items():
             if isinstance(amount, int | float):
                 self.used[name] = self.used.get(name, 0) + amount
@@ -194,7 +200,7 @@ class _Walk:
         at = event.at
         match body:
             case event_kinds.AttemptOutput() | event_kinds.AttemptNote():
-                pass  # somebody's text
+                pass  # such text has an author
             case event_kinds.AttemptCompleted():
                 attempt.verdict, attempt.judged_since = body.verdict, at
                 attempt.use(body.usage or {})
@@ -221,7 +227,7 @@ class _Walk:
                 self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
     def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
-        """A child of an attempt that judged it; numbered, because an attempt taken over is judged again."""
+        """Add a span for a check of an attempt; numbered, because a reclaimed attempt is checked again."""
         key = f"attempt {attempt.number} check {len(self._checks) + 1}"
         attributes: dict[str, Value] = {
             "gen_ai.evaluation.name": name,
@@ -233,7 +239,7 @@ class _Walk:
         self._checks.append(made)
 
     def _judged(self, attempt: _Attempt, at: float, issues: Sequence[ValidationIssue]) -> None:
-        """The validators looked at the answer one after the other: the log knows the time of all of them together."""
+        """Add a check for each validator; the log only knows the time of all validators together."""
         if not find_work(self._turn.request).answers_in_text:
             return
         for name in self._turn.request.validators:
@@ -281,7 +287,7 @@ class _Walk:
             **_given({"gen_ai.provider.name": self._providers.get(attempt.model, "")}),
             **_given({"helix.attempt.verdict": attempt.verdict, "helix.attempt.decision": attempt.decision}),
         }
-        # Only here, not on the turn too: a sum over the spans counts every run once, failed ones included.
+        # Only here and not on the turn's span, so that a sum over all spans counts each run once.
         for name in ("input_tokens", "output_tokens"):
             if name in attempt.used:
                 attributes[f"gen_ai.usage.{name}"] = int(attempt.used[name])

@@ -1,4 +1,4 @@
-"""The switch of traces: on where OpenTelemetry is installed and its own variables name a receiver."""
+"""Decides whether traces are sent: OpenTelemetry must be installed and its variables must name a receiver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 def endpoint(environ: Mapping[str, str]) -> str:
-    """The receiver the standard's variables name; empty when they name none, or switch traces off."""
+    """Return the receiver named by OpenTelemetry's variables; empty if none is named or traces are off."""
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
     if off or not {"", "otlp"} & set(exporters):
@@ -22,7 +22,7 @@ def endpoint(environ: Mapping[str, str]) -> str:
 
 
 def why_off(environ: Mapping[str, str]) -> str:
-    """Return why nothing is sent, and what to do about it; empty when turns are sent."""
+    """Return why no traces are sent and what to do; empty if traces are sent."""
     if not endpoint(environ):
         return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
     protocol = _first(environ, _PROTOCOLS)
@@ -39,7 +39,7 @@ def _installed() -> bool:
     try:
         names = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
         return all(importlib.util.find_spec(name) for name in names)
-    except ModuleNotFoundError:  # of a package above
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 

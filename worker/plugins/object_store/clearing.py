@@ -1,7 +1,7 @@
-"""Objects that nobody needs any more: found and removed by ``turns gc``.
+"""Finds and removes unneeded objects, for ``turns gc``.
 
-An object counts as needed while the current snapshot of its session needs it, or one before did within the grace; and
-for the grace after its upload: its uploader may still be about to store the move that makes it current.
+An object is needed if the current snapshot of its session uses it, if an earlier snapshot did within the grace period,
+or if it was uploaded within the grace period and may become current.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from api_client.store import Store
 from worker.plugins.object_store.objects import Objects, StoredObject, snapshot_at
 from worker.plugins.object_store.snapshots import Snapshot
 
-#: Unless it is at work, or was since.
+#: Forgets a session, unless it is or was at work meanwhile.
 _FORGET = """
 if redis.call('EXISTS', KEYS[2]) == 0 and redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
   redis.call('HDEL', KEYS[1], ARGV[1])
@@ -24,7 +24,7 @@ end
 
 
 def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float) -> Iterator[StoredObject]:
-    """The objects of a session that nobody needs. Pure; times in seconds."""
+    """Yield the unneeded objects of a session. Pure; times in seconds."""
     manifest, pointer = current.manifest, current.pointer
     needed = manifest.packs | {name for name, since in manifest.retired.items() if now - since < grace}
     for each in found:
@@ -34,17 +34,20 @@ def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, gr
 
 async def clear_objects(
     store: Store, objects: Objects, *, now: float, session_seconds: float, dry_run: bool
-) -> ClearedFiles:
-    """Remove what nobody needs; with ``dry_run`` only count it.
+) -> ClearedObjects:
+    """Remove unneeded objects; with ``dry_run`` only count them.
 
-    Sessions without a new snapshot for ``session_seconds`` are forgotten, unless they are at work (0: never): their
-    objects go when their grace is over. Raises ``SessionFilesAway``: the object store stays away. ``StoreUnavailable``:
-    the store does.
+    Idle sessions without a new snapshot for ``session_seconds`` are forgotten (0: never), and their objects are removed
+    after the grace period.
+
+    Raises:
+        FilesUnavailable: the object store does not answer.
+        StoreUnavailable: the store does not answer.
     """
     cleared = ClearedFiles(0, 0, [])
     grace = store.settings.files_grace_seconds
     found: dict[str, list[StoredObject]] = defaultdict(list)
-    # Listed before the pointers are read: what becomes current meanwhile is not in the list, or within its grace.
+    # Listed before reading the pointers, so that objects becoming current meanwhile are missing or within their grace.
     for each in await asyncio.to_thread(lambda: list(objects.all())):
         found[each.name.partition("/")[0]].append(each)
     times = {each.name: each.at for each_of in found.values() for each in each_of}

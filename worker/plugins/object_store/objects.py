@@ -1,7 +1,7 @@
-"""The object store: names and contents.
+"""Access to the object store by names and contents.
 
-Only this package imports ``obstore`` (the extra ``s3``), when it is used. Nothing is written twice under one name, so
-it needs no conditional write, and any service that speaks S3 will do.
+Only this package imports ``obstore`` (the extra ``s3``), on first use. No name is written twice, so no conditional
+writes are needed, and any S3 service is suitable.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from worker.plugins.object_store.snapshots import Pointer, Snapshot, SnapshotMan
 
 T = TypeVar("T")
 
-#: How long a request is tried again, and one may take, in seconds; where somebody waits for a page, and to look.
+#: Seconds for which a request is retried, and for a single answer; the shorter patience is for pages and probes.
 _PATIENCE, _ANSWER = 20.0, 60.0
 SHORT_PATIENCE = 3.0
-#: Below its bucket and prefix: objects that say whether the store takes any.
+#: Prefix of the objects that probe the store.
 _PROBES = "probes"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object: its name, its size in bytes, and when it was stored, in seconds since the epoch."""
+    """An object: its name, its size in bytes, and its upload time in seconds since the epoch."""
 
     name: str
     size: int
@@ -39,13 +39,13 @@ class StoredObject:
 
 
 class Objects:
-    """The objects of one namespace. Each method blocks, and may be called from any thread.
+    """The objects of one namespace. Methods block and are thread-safe.
 
-    Raises ``SessionFilesAway``: the store stayed away for ``patience`` seconds, or refuses.
+    Raises ``FilesUnavailable`` if the object store refuses, or does not answer for ``patience`` seconds.
     """
 
     def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
-        """Raises ``SettingsError``: it cannot be set up so. ``ImportError``: obstore is not installed."""
+        """Connect to the object store. Raises ``SettingsError``, or ``ImportError`` without obstore."""
         import obstore
         from obstore.store import S3Store
 
@@ -67,31 +67,32 @@ class Objects:
             raise SettingsError([f"HELIX_FILES: {error}"]) from None
 
     def put(self, name: str, content: bytes) -> None:
-        """Store an object: by one request, so that there is all of it or none."""
+        """Store an object atomically, in one request."""
         self._asked(lambda: self._api.put(self._store, name, content, use_multipart=False))
 
     def parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Parts of an object, each from where and how long; near ones come in one request.
+        """Return parts of an object by position and length; nearby parts share a request.
 
-        Raises ``SessionFilesGone``: there is no such object.
+        Raises:
+            FilesLost: the object does not exist.
         """
         starts, lengths = [at for at, _ in places], [length for _, length in places]
         found = self._asked(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
         return [bytes(each) for each in found]
 
     def all(self) -> Iterator[StoredObject]:
-        """Every object."""
+        """Yield every object."""
         listed = iter(self._api.list(self._store))
         while (chunk := self._asked(lambda: next(listed, None))) is not None:
             for each in chunk:
                 yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
 
     def remove(self, name: str) -> None:
-        """Remove an object; one that is gone is left so."""
+        """Remove an object, if it exists."""
         self._asked(lambda: self._api.delete(self._store, name))
 
     def probe(self) -> float:
-        """Store, read and remove an object. Returns the store's time of it, in seconds since the epoch."""
+        """Store, read and remove an object; return the store's time in seconds since the epoch."""
         name, content = f"{_PROBES}/{secrets.token_hex(8)}", b"may be removed"
         self.put(name, content)
         try:
@@ -112,16 +113,18 @@ class Objects:
 
 
 def _said(error: Exception) -> str:
-    """The service's own code and words, where it sent some; else what the client says."""
+    """Return the service's error code and message if present, or the client's message."""
     text = str(error)
     found = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
     return ": ".join(each[1] for each in found if each)[:300] or text.partition("\n")[0][:300]
 
 
 def snapshot_at(objects: Objects, text: str) -> Snapshot:
-    """The snapshot that a pointer of the store names; one without files for an empty text.
+    """Return the snapshot named by a pointer; an empty pointer gives an empty snapshot.
 
-    Raises ``SessionFilesGone``: it is not there, or is another. ``SessionFilesAway``: the object store stays away.
+    Raises:
+        FilesLost: the snapshot is missing or damaged.
+        FilesUnavailable: the object store does not answer.
     """
     if not text:
         return Snapshot()
@@ -136,7 +139,7 @@ def snapshot_at(objects: Objects, text: str) -> Snapshot:
 
 
 def contents(objects: Objects, pack: str, files: list[StoredFile]) -> list[bytes]:
-    """The contents of files of one object. Raises as ``snapshot_at``."""
+    """Return the contents of files of one object. Raises the errors of ``snapshot_at``."""
     found = []
     pieces = objects.parts(pack, [(each.at, each.length) for each in files])
     for each, piece in zip(files, pieces, strict=True):

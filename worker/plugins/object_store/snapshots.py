@@ -1,8 +1,8 @@
-"""Sessions' files in an object store (``HELIX_FILES``): manifest (pure), objects, reading, and what gc removes.
+"""Snapshots of session files in an object store (``HELIX_FILES``).
 
-A snapshot is one object that never changes: the contents that were new, each compressed by itself, and behind them the
-manifest, which lists all files with the object that has each one's content. So a snapshot is as large as what changed,
-and its reader needs few objects. A pointer in the store names the current snapshot.
+A snapshot is one immutable object: the new file contents, each compressed separately, followed by a manifest of all
+files with the object that holds each content. A snapshot is thus as large as the changes, and reading one needs few
+objects. A pointer in the store names the current snapshot.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: A snapshot that needs more objects than this is written again, but for its largest object.
+#: A snapshot that needs more objects is consolidated, except for its largest object.
 _MOST_PACKS = 8
-#: Of zlib: transcripts shrink to a fifth at 100 MB/s.
+#: The zlib level; transcripts shrink to a fifth at 100 MB/s.
 _LEVEL = 3
 
 
@@ -26,8 +26,12 @@ class StoredFile:
     """A file of a snapshot.
 
     Attributes:
-        digest: SHA-256 of its content, in hex. size: bytes of it. mode: its permission bits.
-        pack: the name of the object that has it. at, length: where in it, compressed, in bytes.
+        digest: the SHA-256 of its content in hex.
+        size: its size in bytes.
+        mode: its permission bits.
+        pack: the name of the object with its content.
+        at: the position of the compressed content in the object, in bytes.
+        length: the length of the compressed content, in bytes.
     """
 
     digest: str
@@ -40,7 +44,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as a folder has it; see ``StoredFile``."""
+    """A file found in a folder; see ``StoredFile``."""
 
     digest: str
     size: int
@@ -49,7 +53,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """What a folder holds, by path in it: files, links with their targets, and all its folders."""
+    """The content of a folder by path: files, links with their targets, and folders."""
 
     files: Mapping[str, FoundFile] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
@@ -58,11 +62,14 @@ class FolderState:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotManifest:
-    """What a snapshot holds.
+    """The content of a snapshot.
 
     Attributes:
-        retired: objects of the snapshots before it that it does not need, and since when, in seconds since the epoch:
-            somebody may still read them, and a store that lost its last second points to them again.
+        files: the files by path.
+        links: the targets of links by path.
+        folders: the paths of folders.
+        retired: unneeded objects of earlier snapshots, and since when, in seconds since the epoch. The objects stay for
+            current readers, and for a store that lost its last second.
     """
 
     files: Mapping[str, StoredFile] = field(default_factory=dict)
@@ -72,24 +79,24 @@ class SnapshotManifest:
 
     @property
     def packs(self) -> frozenset[str]:
-        """The objects that have its files' contents."""
+        """Return the objects that contain the files' contents."""
         return frozenset(each.pack for each in self.files.values())
 
     @property
     def found(self) -> FolderState:
-        """The folder of which it is a snapshot."""
+        """Return the state of the folder that the snapshot shows."""
         files = {path: FoundFile(each.digest, each.size, each.mode) for path, each in self.files.items()}
         return FolderState(files, self.links, self.folders)
 
     def to_bytes(self) -> bytes:
-        """As its object has it."""
+        """Encode the manifest for its object."""
         files = {path: tuple(asdict(each).values()) for path, each in self.files.items()}
         data = {"files": files, "links": self.links, "folders": sorted(self.folders), "retired": self.retired}
         return zlib.compress(json.dumps(data).encode(), _LEVEL)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SnapshotManifest:
-        """Read it again. Raises ``ValueError``: it is not one."""
+        """Decode a manifest. Raises ``ValueError`` if the content is not a manifest."""
         try:
             data: dict[str, Any] = json.loads(zlib.decompress(content))
             files = {path: StoredFile(*values) for path, values in data["files"].items()}
@@ -100,7 +107,7 @@ class SnapshotManifest:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The place of a snapshot's manifest: the object's name, where in it, and the manifest's SHA-256 in hex."""
+    """The location of a manifest: the object's name, the position in it, and the manifest's SHA-256 in hex."""
 
     name: str
     at: int
@@ -112,36 +119,40 @@ class Pointer:
 
     @classmethod
     def parse(cls, text: str) -> Pointer:
-        """Read it from the store. Raises ``ValueError``: it is not one."""
+        """Parse a pointer from the store. Raises ``ValueError`` if the text is not a pointer."""
         name, at, length, digest = text.split(" ")
         return cls(name, int(at), int(length), digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot; without a pointer the session has none yet."""
+    """A snapshot; a session without a snapshot has no pointer."""
 
     pointer: Pointer | None = None
     manifest: SnapshotManifest = field(default_factory=SnapshotManifest)
 
 
 def digest_of(content: bytes) -> str:
-    """A content's SHA-256, in hex."""
+    """Return the SHA-256 of a content in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def pack(
     name: str, found: FolderState, base: Snapshot, read: Callable[[str], bytes | None], *, now: float, grace: float
 ) -> tuple[Snapshot, bytes]:
-    """Make the snapshot of a folder, and the object that it needs besides those of the one before.
+    """Create a snapshot of a folder; return the snapshot and the content of its new object.
 
-    ``name`` is the new object's, ``base`` the snapshot before. ``read`` returns a file's content by its path, None
-    where it is gone by now; that counts, not ``found``. ``now`` in seconds since the epoch; ``grace``: for how many
-    seconds retired objects are remembered.
+    Args:
+        name: the name of the new object.
+        found: the state of the folder.
+        base: the preceding snapshot.
+        read: returns the current content of a file by path, or None if the file is gone.
+        now: the time in seconds since the epoch.
+        grace: how long retired objects are remembered, in seconds.
     """
     before = base.manifest
     known = {each.digest: each for each in before.files.values()}
-    # Where there are too many objects, the contents of all but the largest go into the new one.
+    # With too many objects, the contents of all but the largest are copied to the new object.
     used: Counter[str] = Counter()
     for digest in {each.digest for each in found.files.values()} & known.keys():
         used[known[digest].pack] += known[digest].length
