@@ -60,21 +60,11 @@ class Inbox:
         suspended_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Answer the open question of a suspended turn, and return the turn's new record.
+        """Answer the open question of a suspended turn by the choice ``kind``, and return the turn's new record.
 
-        The order is recorded in the audit log first. Repeating the call with the same ``decision_id`` is safe.
-
-        Args:
-            turn_id: the turn.
-            kind: a choice offered by the kind of question.
-            by: the verified identity of the person.
-            name: the unverified name that the person gave.
-            note: a note to the agent.
-            text: the edited answer.
-            owner: restricts the call to turns of this owner.
-            decision_id: identifies the decision in repeated calls.
-            suspended_at: identifies the question by ``Turn.suspended_at``; 0 for any open question.
-            how: how the order was given, for the audit log.
+        The order is recorded in the audit log first. Repeating the call with the same ``decision_id`` is safe. ``by`` is the
+        verified identity of the person, ``name`` the unverified name, ``text`` an edited answer, ``suspended_at`` identifies
+        the question (``Turn.suspended_at``; 0 for any), and ``how`` describes the order for the audit log.
 
         Raises:
             TurnNotFound: the turn does not exist.

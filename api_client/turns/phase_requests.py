@@ -52,19 +52,8 @@ def requests_of(
 ) -> list[TurnRequest]:
     """Return one request per phase. The preceding turn is added when that turn has been stored.
 
-    Args:
-        phases: the phases, in order.
-        settings: the settings of the installation.
-        directory: the folder of the phases.yaml, relative to HELIX_ROOT.
-        model: the model of phases that name none.
-        owner: the owner of the turns.
-        locale: the language; empty to detect it.
-        deadline_seconds: the time of each phase, counted from its first start.
-        attached: see ``TurnRequest``.
-        traceparent: the trace of the caller.
-        operator: whether the caller has operator rights, so that gates may run programs without a sandbox.
-        key: the caller's API key.
-        share: the owner's share of slots.
+    ``deadline_seconds`` counts for each phase from its first start; see ``TurnRequest`` for ``attached``. ``operator``
+    says that the caller has operator rights, so that gates may run programs without a sandbox.
 
     Raises:
         BadRequest: phases may not use a folder of this name.

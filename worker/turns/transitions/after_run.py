@@ -103,21 +103,9 @@ def after_run(
 ) -> Move:
     """Return the transition that follows from a finished agent run.
 
-    Args:
-        turn: the turn that the agent worked on.
-        link: the task that ran the agent.
-        result: the result of the run.
-        prompt: the prompt of this attempt.
-        sent: the agent's full input (``SentInput.to_dict``).
-        evidence: what rules collected about the run.
-        history: the earlier attempts.
-        stop: why the run was stopped; empty if the run ended by itself.
-        unsent: events of the run that are not in the log yet.
-        transient_retries: how often a passing error is retried.
-        delays: the first retry delay and the time left.
-        fallbacks: the models that take over, by fault.
-        strikes: how many killed runs end the turn.
-        answer_used: the run's nonce if the run used up an answer.
+    ``sent`` is the agent's full input (``SentInput.to_dict``), ``evidence`` what rules collected, ``stop`` why the run
+    was stopped, ``unsent`` its events not yet logged, ``strikes`` the most killed runs, ``answer_used`` the nonce of a
+    used-up answer, and ``fallbacks`` the models that take over, by fault.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     event = AttemptCompleted(
