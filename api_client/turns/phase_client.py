@@ -30,8 +30,8 @@ class Phases:
         A failed phase stops the later phases.
 
         Repeating the call with the same ``idempotency_key`` finds the stored turns and stores the missing turns.
-        All phases are admitted, or none is stored. Raises the errors of ``Submitter.submit``, with the ids of the stored
-        turns in ``turn_ids``.
+        All phases are admitted, or none is stored. Raises the errors of ``Submitter.submit``; their ``turn_ids`` are
+        the stored turns.
 
         Args:
             phases: the phases, in order.
