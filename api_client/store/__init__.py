@@ -1,4 +1,4 @@
-"""The store: connections in all their forms, commands, the audit log and logging.
+"""The store: connections in all their forms, commands, the log of orders, and logging.
 
 Attributes:
     Store: the store as one event loop uses it.

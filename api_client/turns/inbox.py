@@ -62,9 +62,9 @@ class Inbox:
     ) -> Turn:
         """Answer the open question of a suspended turn by the choice ``kind``, and return the turn's new record.
 
-        The order is recorded in the audit log first. Repeating the call with the same ``decision_id`` is safe. ``by``
+        The order is recorded first. Repeating the call with the same ``decision_id`` is safe. ``by``
         is the verified identity of the person, ``name`` the unverified name, ``text`` an edited answer,
-        ``suspended_at`` identifies the question (0 for any), and ``how`` describes the order for the audit log.
+        ``suspended_at`` identifies the question (0 for any), and ``how`` describes the order for the record.
 
         Raises:
             TurnNotFound: the turn does not exist.

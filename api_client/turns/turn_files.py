@@ -106,7 +106,7 @@ class _Place:
         return not (self.beside and path.startswith("ADR-"))
 
     def walk(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
-        """Paths and sizes of its files. Raises ``OSError``: there is no such folder."""
+        """Yield paths and sizes of the files. Raises ``OSError`` if the folder does not exist."""
         if kept:
             above = self._above
             for path, size in kept.sizes.items():
@@ -118,7 +118,7 @@ class _Place:
             yield from _walk(_folder(self.base, self.parts, stack), "")
 
     def open(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
-        """A descriptor of a file, and its size. Raises ``OSError``: it has none that may be sent."""
+        """Return a descriptor and the size of a file. Raises ``OSError`` if no such file may be sent."""
         if kept:
             return kept.open(self._above + path)
         *above, name = path.split("/")
@@ -137,7 +137,7 @@ class _Place:
 
 
 async def kept_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
-    """Return the stored files of a turn's session; None where they lie on a disk."""
+    """Return the stored files of a turn's session; None if the files are on a disk."""
     in_session = find_work(turn.request).in_session
     return await sessions.read(turn.request.session_id) if sessions and in_session else None
 
@@ -162,7 +162,7 @@ def open_file(
 
     Raises:
         FileMissing: no plain file of this path exists inside the folder, or a link leads to it.
-        FilesLost, FilesUnavailable: the object store lost the file, or does not answer.
+        SessionFilesGone, SessionFilesAway: the storage lost the file, or does not answer.
     """
     if _shown(path.split("/")) and path != _ANSWER:
         for place in _places(settings, turn, attempts):

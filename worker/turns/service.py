@@ -194,10 +194,10 @@ class TurnService:
             return link, replace(move, events=[]), await self._store(lease, move, visit)
 
     async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | CommitResult:
-        """Store a transition with the snapshot of the session's files.
+        """Store a transition with the place of the session's files.
 
-        A turn also ends if its files cannot be saved; the session then keeps its last snapshot, for a sealed answer the
-        snapshot of the seal.
+        A turn also ends if its files cannot be saved; the session then keeps its earlier files, for a sealed answer the
+        files of the seal.
         """
         files, link = "", lease.claim.link
         try:

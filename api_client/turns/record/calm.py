@@ -32,7 +32,7 @@ class Clocks:
         self.jumped_back = False
 
     def rest(self) -> None:
-        """Forget the last look, so that clock changes during a pause are ignored."""
+        """Forget the last look, so that clock changes in idle times are ignored."""
         self._last = None
         self.jumped_back = False
 

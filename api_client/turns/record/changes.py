@@ -245,7 +245,7 @@ class Changes:
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox[said.known : number - 1]:
                 if (yield from self._sent(claim, forgotten)) == HeldBack():
-                    raise LeaseLost  # the forgotten validation preceded the pause, and the next holder repeats it
+                    raise LeaseLost  # the next holder finds that answers are held back
             said = yield from self._sent(claim, command)
         if said == HeldBack():
             claim.outbox.pop()

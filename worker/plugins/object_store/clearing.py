@@ -34,14 +34,14 @@ def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, gr
 
 async def clear_objects(
     store: Store, objects: Objects, *, now: float, session_seconds: float, dry_run: bool
-) -> ClearedObjects:
+) -> ClearedFiles:
     """Remove unneeded objects; with ``dry_run`` only count them.
 
     Idle sessions without a new snapshot for ``session_seconds`` are forgotten (0: never), and their objects are removed
     after the grace period.
 
     Raises:
-        FilesUnavailable: the object store does not answer.
+        SessionFilesAway: the object store does not answer.
         StoreUnavailable: the store does not answer.
     """
     cleared = ClearedFiles(0, 0, [])

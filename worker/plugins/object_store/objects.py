@@ -41,7 +41,7 @@ class StoredObject:
 class Objects:
     """The objects of one namespace. Methods block and are thread-safe.
 
-    Raises ``FilesUnavailable`` if the object store refuses, or does not answer for ``patience`` seconds.
+    Raises ``SessionFilesAway`` if the object store refuses, or does not answer for ``patience`` seconds.
     """
 
     def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
@@ -74,7 +74,7 @@ class Objects:
         """Return parts of an object by position and length; nearby parts share a request.
 
         Raises:
-            FilesLost: the object does not exist.
+            SessionFilesGone: the object does not exist.
         """
         starts, lengths = [at for at, _ in places], [length for _, length in places]
         found = self._asked(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
@@ -123,8 +123,8 @@ def snapshot_at(objects: Objects, text: str) -> Snapshot:
     """Return the snapshot named by a pointer; an empty pointer gives an empty snapshot.
 
     Raises:
-        FilesLost: the snapshot is missing or damaged.
-        FilesUnavailable: the object store does not answer.
+        SessionFilesGone: the snapshot is missing or damaged.
+        SessionFilesAway: the object store does not answer.
     """
     if not text:
         return Snapshot()
