@@ -141,8 +141,8 @@ MUTANTS = [
     EngineMutant(
         "a run outlives its lease",
         _LEASES + "lease.py",
-        "            if now > self._acknowledged + self._held_seconds:\n                # Kept",
-        "            if False:\n                # Kept",
+        "            if now > self._acknowledged + self._held_seconds:\n                # The",
+        "            if False:\n                # The",
         _UNIT + "test_lease.py",
         "test_a_beat_counts_from_when_it_was_sent_and_brings_no_stopped_run_back",
     ),
@@ -435,7 +435,7 @@ MUTANTS = [
     EngineMutant(
         "a process that ends takes turns",
         _TURNS + "service.py",
-        '("it ends" if self.parts.ends() else "")',
+        '"it ends" if self.parts.ends() else ""',
         '""',
         _ENGINE,
         "test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_has_not_started",
