@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from api_client.contract.keys import session_digest
 from api_client.contract.session_files import ClearedFiles
 from api_client.store import Store
+from worker.plugins.object_store.clearing import clear_objects
 from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects, contents, snapshot_at
 from worker.plugins.object_store.snapshots import Snapshot
 
@@ -33,8 +34,6 @@ class SnapshotReader:
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
         """Remove objects that nobody needs."""
-        from worker.plugins.object_store.clearing import clear_objects
-
         return await clear_objects(self._store, self.objects, now=now, session_seconds=session_seconds, dry_run=dry_run)
 
     @property
