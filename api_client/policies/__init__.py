@@ -142,7 +142,6 @@ class Policies:
         return file
 
     def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicyFile:
-        """Keep the file's last usable content, and record its current problems."""
         seen = self._seen.get(path)
         before = seen.problems if seen else ()
         file = seen.file if seen else None

@@ -84,7 +84,6 @@ def with_flow(request: TurnRequest, version: str) -> TurnRequest:
 
 
 def _place(session_id: str, version: str) -> float:
-    """Return a pseudo-random number between 0 and 1, both excluded."""
     digest = hashlib.sha256(f"flow {version} {session_id}".encode("utf-8", "surrogatepass")).digest()
     return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48
 

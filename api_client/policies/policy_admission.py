@@ -92,7 +92,6 @@ class PolicyKeeper(Admission):
         return await self._with_kept_policy(turn, anew) if anew else turn.request
 
     async def _with_flow(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with its flow version, and store its session template if needed."""
         if request.template or not find_work(request).in_session:
             return await self._flows.given(request)
         flow = await self._flows.of(request)

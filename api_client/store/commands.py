@@ -180,7 +180,6 @@ def _declarations(path: Path) -> list[str]:
 
 
 def _needed(declarations: Sequence[str], used_by: str) -> list[str]:
-    """Return the declarations that a text uses, directly or through other declarations, in order."""
     words = {text: _words(text) for text in declarations}
     wanted, found = {*_words(used_by)}, set[str]()
     while more := [text for text in declarations if text not in found and wanted & _declared(text)]:
@@ -220,7 +219,6 @@ def _argument(name: str, at: int) -> str:
 
 
 def _constants(settings: Settings) -> str:
-    """Return the settings for the commands as Lua constants."""
     values = {
         "ANNOUNCE_MS": int(settings.announce_seconds * 1000),
         "RETENTION_MS": int(settings.retention_seconds * 1000),
@@ -258,7 +256,6 @@ def _constant(name: str, value: object) -> str:
 
 
 def _literal(value: object) -> str:
-    """Format a number, text, list or mapping as Lua."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'[{_literal(name)}] = {_literal(part)}' for name, part in value.items())} }}"
     if isinstance(value, list):
@@ -282,7 +279,6 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
 
 @lru_cache(maxsize=1024)
 def _shared_keys(keys: Keys) -> tuple[str, ...]:
-    """Return the keys shared by all turns."""
     return keys.of_all_turns
 
 

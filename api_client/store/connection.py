@@ -170,7 +170,6 @@ class _Line(asyncio.Protocol):
         self.end(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _look(self) -> None:
-        """Close a connection that was silent for too long, or check again later."""
         now = self._loop.time()
         silent_since = self._silent_since if self._waiting else now
         if now - silent_since >= self._answer_seconds:

@@ -101,7 +101,6 @@ class Inbox:
 
 
 def _why_not_suspended(turn: Turn) -> str:
-    """Explain why a turn cannot be decided."""
     decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
     if turn.state is TurnState.SUSPENDED:

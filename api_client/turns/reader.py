@@ -72,7 +72,6 @@ class TurnReader:
         return turn
 
     async def _whole(self, turn_id: str, event: Event) -> Event:
-        """Return the event with its answer, which is stored separately if long."""
         if not event.final or not event.data.get("response_in"):
             return event
         text = await self._long_answer(turn_id, event.data["response_in"])

@@ -144,12 +144,10 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
 
 
 def _holds(events: list[Event], position: Position) -> bool:
-    """Return True if the log still has the event at this position."""
     return any(event.seq == position.seq and position.at in {0, event.at_ms} for event in events)
 
 
 def _events(entries: Iterable[Any]) -> list[Event]:
-    """Decode log entries, leaving out entries of an unknown form."""
     found = list[Event]()
     for _, words in entries:
         fields = words if isinstance(words, dict) else dict(zip(words[::2], words[1::2], strict=True))

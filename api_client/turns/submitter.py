@@ -123,7 +123,6 @@ class Submitter:
                 await each.release(turn)
 
     async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:
-        """Return the other unfinished turns of the request's session."""
         queue = keys_of(self._settings.namespace, turn_id).session(request.session_id)
         found = [raw.decode() for raw in await self._store.ask(self._store.redis.lrange(queue, 0, -1))]
         return [each for each in found if each != turn_id]

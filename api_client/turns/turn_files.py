@@ -132,7 +132,6 @@ class _Place:
 
     @property
     def _above(self) -> str:
-        """Return the path inside the session's folder."""
         return "/".join(self.parts[1:]) + "/"
 
 
@@ -215,7 +214,6 @@ def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
 
 
 def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield plain files below a folder, with their sizes."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry, _ in zip(entries, range(_MOST_ENTRIES), strict=False)]
     for name in sorted(names):
@@ -238,5 +236,4 @@ def _is_plain(facts: os.stat_result) -> bool:
 
 
 def _shown(names: Sequence[str]) -> bool:
-    """Return True for printable names that are neither hidden nor lead elsewhere."""
     return all(name and not name.startswith(".") and name.isprintable() and "\\" not in name for name in names)

@@ -239,7 +239,6 @@ class Engine:
         self._was_sick = sick
 
     def _look_around(self) -> None:
-        """Send pending events, in the Celery worker's loop."""
         self.bridge.send_events(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
@@ -267,7 +266,6 @@ class Engine:
         self._watch.add(heartbeat)
 
     def _probe(self, queue: str) -> None:
-        """Publish a probe message. A failure only means that the broker is away."""
         try:
             kwargs = {"queue": queue, "nonce": ""}
             # Without declare=[] every probe would cost the broker eight commands.
@@ -301,11 +299,9 @@ class Engine:
         return True
 
     def _lost(self, task_id: str, worker: str) -> None:
-        """Report the failure of a dead worker's task."""
         self._events.add_failure(task_id, worker_lost(worker))
 
     def _given_up(self, turn: Turn) -> None:
-        """Remove the recordings of a turn that a reaper ended."""
         folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:

@@ -75,7 +75,6 @@ class EventWriter:
             self._beginning = self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Start appending unless an append is running or nothing waits."""
         self._beginning = None
         if self._waiting and self._writing is None:
             self._writing = self._loop.create_task(self._write())

@@ -170,7 +170,6 @@ def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> No
 
 
 def _move(name: str, left: int, own: int) -> None:
-    """Move a file or folder, replacing an empty folder of the same name."""
     try:
         os.rename(name, name, src_dir_fd=left, dst_dir_fd=own)
     except OSError as error:

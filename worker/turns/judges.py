@@ -244,7 +244,6 @@ class _Children:
             return answer
 
     def _take(self) -> _Child:
-        """Return an idle living child, or start a new one."""
         while self._idle:
             try:
                 child = self._idle.pop()
@@ -298,7 +297,6 @@ class _Child:
 
 
 def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
-    """Answer cases in the child process until the parent exits."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         return

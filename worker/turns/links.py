@@ -103,7 +103,6 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
 
 
 def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Repair the best answer with the active validators, and validate the result."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     best = records[turn.best or link.attempt]
@@ -121,7 +120,6 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
 
 
 def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Carry out the decision that a suspended turn was waiting for."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or link.attempt)
@@ -135,7 +133,6 @@ def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
 
 
 def _fail(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """End the turn as failed, with advice for its user."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     shown = records.get(turn.best or link.attempt)

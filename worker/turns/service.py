@@ -211,7 +211,6 @@ class TurnService:
         return await self.parts.ledger.commit(lease.claim, move, files)
 
     async def _without_files(self, lease: Lease, error: HelixError) -> Move:
-        """Return the transition for a task whose session files cannot be loaded or saved."""
         turn, link = lease.claim.turn, lease.claim.link
         if not isinstance(error, SessionFilesAway):
             return cannot_judge(link, str(error), error.code)
@@ -287,7 +286,6 @@ class TurnService:
         return ""
 
     async def _who_can(self, link: Link, turn_id: str) -> list[WorkerReport]:
-        """Return the processes of other workers that may carry out a task."""
         turn = await self.parts.ledger.turn(turn_id)
         if turn is None:
             return []
@@ -344,7 +342,6 @@ class TurnService:
             await self.parts.threads.files(self.parts.announce, move.next, turn_id, session_id)
 
     async def _release(self) -> None:
-        """Announce the turns that the fair queue releases. Failures are harmless here too."""
         with contextlib.suppress(RedisError):
             for link, each, session_id in (await self.parts.ledger.release()).left:
                 await self.parts.threads.files(self.parts.let_go, link, each, session_id)

@@ -30,7 +30,6 @@ def keeps_agents(settings: Settings) -> bool:
 
 
 def _runners(settings: Settings) -> list[Runner]:
-    """Return the runners that keep agents."""
     if not settings.claude_warm_seconds:
         return []
     works = {spec for model, spec in settings.models.items() if not never_works(settings, model)}

@@ -136,7 +136,6 @@ class Changes:
         return claim
 
     def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
-        """Read the long texts that a holder needs."""
         names = ("request", "accepted")
         key = keys_of(self._settings.namespace, turn_id).texts(turn_id)
 
@@ -237,7 +236,6 @@ class Changes:
         return replace(command, ahead=("HSET", self._attempts(claim), *texts))
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
-        """Send a numbered command, after resending earlier commands that the store has forgotten."""
         claim.outbox.append(command)
         number = len(claim.outbox)
         said: Any = yield from self._sent(claim, command)
@@ -267,7 +265,6 @@ class Changes:
             raise
 
     def _files_key(self, claim: Claim, files: str) -> tuple[str, ...]:
-        """Return the additional key of commands that change the place of the session's files."""
         return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:

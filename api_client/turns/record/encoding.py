@@ -79,7 +79,6 @@ class EncodedMove:
         return {**self._texts(), "error": self.texts.error, "markers": self.texts.markers}
 
     def _finished_data(self) -> str:
-        """Return the answer for the final event, as the inside of a JSON object."""
         return f'{json.dumps(self._texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
     def _texts(self) -> dict[str, str]:
@@ -195,7 +194,6 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
 
 
 def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
-    """Replace references by the texts they refer to."""
     suffix, found = elsewhere(""), dict[str, str]()
     for name, text in facts.items():
         if name.endswith(suffix) and text in texts:

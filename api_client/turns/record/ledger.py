@@ -279,7 +279,6 @@ class Ledger:
         return keys_of(self._settings.namespace, turn_id).turn(turn_id)
 
     async def _do(self, command: Command[T], *, patient: bool = False) -> T:
-        """Send one command, once or until the store answers."""
         words = command.words
         if command.script:
             script = self._changes.scripts[command.script]
@@ -299,7 +298,6 @@ class Ledger:
                 await asyncio.sleep(patience.after(error))
 
     async def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
-        """Send dependent commands one after the other, each once or until the store answers."""
         try:
             command = next(exchange)
             while True:

@@ -134,7 +134,6 @@ def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) 
 
 
 def _rejects(turn: Turn, decision: TurnDecision, number: int, best: AttemptRecord | None) -> Move:
-    """Fail the turn, and explain that a person did not accept its answer."""
     issues = (best.remaining or best.issues) if best else ()
     lines = [line_of(issue) for issue in issues]
     error = TurnError(

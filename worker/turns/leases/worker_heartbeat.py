@@ -257,7 +257,6 @@ class WorkerHeartbeat:
             log.info("heartbeat.not_compared", error=type(error).__name__)
 
     def _by_the_store(self, at: float) -> float:
-        """Convert our time to the store's clock, because a host's clock may be wrong."""
         return round(at + self._ahead, 3) if at else 0.0
 
 

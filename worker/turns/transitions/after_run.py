@@ -153,7 +153,6 @@ def _facts(
     sent: Mapping[str, Any] | None,
     evidence: Mapping[str, Any] | None,
 ) -> Facts:
-    """Return the stored facts of a run, including the models that failed before."""
     completion = result.completion
     if turn.fell and (before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}):
         completion = replace(completion, evidence={**completion.evidence, "fallback_from": before})
@@ -185,7 +184,6 @@ def _next_model(
 
 
 def _passed_on(ended: _Ended, model: str) -> Move:
-    """Run the same attempt again with another model, in a fresh agent session."""
     turn, link, completion = ended.turn, ended.link, ended.result.completion
     fault = completion.fault.value if completion.fault else ""
     fell = {"attempt": link.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
