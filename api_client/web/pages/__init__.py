@@ -1,1 +1,1 @@
-"""Pages of operators: an overview, the list of turns, and a page for each turn. Made here, without JavaScript."""
+"""Server-rendered HTML pages for operators: the overview, the list of turns and a page for each turn."""

@@ -1,4 +1,4 @@
-"""Figures over time as rectangles, in per cent of the picture: the templates only write them down. Pure."""
+"""Compute bar charts as rectangles whose coordinates are percentages of the picture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from api_client.figures import RuleRow, Slice
 
-#: How turns end, from below to above: the tone of the layer (``render.tone``) -> its outcomes.
+#: Layers of the outcome chart, bottom first: tone (see ``render.tone``) -> outcomes.
 LAYERS = {
     "good": ("passed",),
     "again": ("passed_after_retry",),
@@ -23,13 +23,18 @@ _TONE_WORDS = {
     "bad": "not passed",
     "quiet": "cancelled",
 }
-#: Share of a slot's width that is its bar.
+#: Share of a time slot's width that the bar fills.
 _FILLED = 0.78
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle, in per cent. ``layer`` names its colour, ``title`` is what it tells when asked."""
+    """One rectangle of a chart; positions and sizes are CSS percentages.
+
+    Attributes:
+        layer: name of the colour.
+        title: text of the tooltip.
+    """
 
     x: str
     y: str
@@ -41,14 +46,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Bars over time, and the value the full height represents."""
+    """The bars of a chart over time, with the value that the full height represents."""
 
     boxes: tuple[Box, ...]
     top: float
 
 
 def outcome_columns(pieces: Sequence[Slice]) -> Columns:
-    """Finished turns over time, stacked by how they ended."""
+    """Build a chart of finished turns per time slice, stacked by outcome."""
     counts = [
         {tone: sum(piece.stats.outcomes.get(o, 0) for o in outcomes) for tone, outcomes in LAYERS.items()}
         for piece in pieces
@@ -65,7 +70,7 @@ def outcome_columns(pieces: Sequence[Slice]) -> Columns:
 
 
 def rate_columns(pieces: Sequence[Slice], validator: str) -> Columns:
-    """Rejected ÷ judged answers over time, for one rule. The full height is 100 %."""
+    """Build a chart of one rule's rejection rate per time slice; the full height is 100 %."""
     boxes = []
     for place, piece in enumerate(pieces):
         row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)
@@ -89,7 +94,7 @@ def _box(place: int, places: int, bottom: float, height: float, layer: str, titl
 
 
 def _round_up(value: float) -> float:
-    """The next of 4, 8, 10, 20, 40, 80, 100 ...: tops whose quarters read well."""
+    """Round up to the next axis limit that divides well into quarters: 4, 8, 10, 20, 40, 80, 100 ..."""
     if value <= 4:
         return 4
     power = 10.0 ** math.floor(math.log10(value))

@@ -1,4 +1,4 @@
-"""The changes of an attempt against the one before: lines, and the words within changed lines. Pure."""
+"""Compare two answers line by line, and changed lines word by word."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import difflib
 import re
 from dataclasses import dataclass
 
-#: Unchanged lines shown around a change.
+#: Unchanged lines shown before and after a change.
 _AROUND = 2
-#: Comparing takes time that grows with the square of the length; longer texts are not compared in a page.
+#: Limits of a comparison, because its time grows with the square of the length.
 _MOST_LINES, _MOST_WORDS = 2000, 200
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """A line: ``same``, ``added``, ``removed``, or ``gap`` (unchanged lines left out; the text says how many).
+    """One line of a comparison.
 
-    ``parts`` are the line's pieces, each with whether it is what changed.
+    Attributes:
+        kind: ``same``, ``added``, ``removed``, or ``gap`` (omitted unchanged lines; the text gives their number).
+        parts: pieces of the line, each with True if the piece changed.
     """
 
     kind: str
@@ -25,7 +27,10 @@ class DiffLine:
 
 
 def compare(before: str, after: str) -> list[DiffLine] | None:
-    """The changes with what is around them; empty when nothing changed, None when the texts are too long."""
+    """Return the changed lines with two lines of context.
+
+    Return an empty list if the texts are equal, and None if a text is too long to compare.
+    """
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return None
@@ -66,7 +71,7 @@ def _words(old: str, new: str) -> tuple[tuple[tuple[str, bool], ...], tuple[tupl
     if max(len(before), len(after)) > _MOST_WORDS:
         return ((old, False),), ((new, False),)
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    if matcher.ratio() < 0.4:  # another line altogether: marking single words would only confuse
+    if matcher.ratio() < 0.4:  # unrelated lines: marking single words would confuse
         return ((old, False),), ((new, False),)
     left, right = [], []
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():

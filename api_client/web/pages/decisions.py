@@ -1,6 +1,6 @@
-"""Decide on a suspended turn: by the form on its page, or by a link in a chat, which leads to a page that asks.
+"""Decide on a suspended turn, with the form on the turn's page or through a signed link in a chat.
 
-Reading that page changes nothing, because chats and mail programs read the links that they show.
+Opening the link changes nothing, because chat and mail programs fetch the links that they show.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ router = page_router()
 async def ask(
     request: Request, turn_id: str, relay: RelayOf, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Ask, or say that nobody is asked any more."""
+    """Show the question of a suspended turn, or say that the question is no longer open."""
     if not needs_key(relay):
         require_local(request)
     asked = await asked_by(relay, turn_id, suspended, until, signature)
@@ -44,7 +44,10 @@ async def ask(
 async def answer(
     request: Request, turn_id: str, relay: RelayOf, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Answer, and say so; who comes second reads what the first one said."""
+    """Record the decision from a signed link and confirm it.
+
+    Answer 409 if the question is no longer open; the page then shows the decision that was recorded first.
+    """
     if not needs_key(relay):
         require_local(request)
     form = await form_of(request)
@@ -94,7 +97,7 @@ def _shown(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
 
 @router.post("/turns/{turn_id}/decision")
 async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Decide on a suspended turn, and show what became of it. The same form sent twice decides once."""
+    """Decide on a suspended turn and show its page. Submitting the same form twice decides once."""
     if visitor.keyless:
         raise needs_token()
     fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}

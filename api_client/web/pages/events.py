@@ -1,4 +1,4 @@
-"""An event in one line of a page: the facts of its data, without the long texts that stand elsewhere. Pure."""
+"""Summarise an event on one line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from api_client.contract.events import Event
 from api_client.contract.issue import error_codes, read_issues
 
-#: Shown in the attempts, or not worth a line.
+#: Fields that the list of attempts shows, or that nobody needs to read.
 _ELSEWHERE = {"feedback", "response", "step_source", "fixed", "interruption"}
 _LONGEST = 160
 
 
 def summary(event: Event) -> str:
-    """Return what the event's data says."""
+    """Return the facts of an event on one line, without long texts."""
     return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
 
 

@@ -1,4 +1,4 @@
-"""The first page, the overview, signing in and out, and the files that all pages load."""
+"""The first page, the overview, sign-in and sign-out, and the static files of all pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from api_client.web.pages.render import ASSETS, VERSION, page, page_router, see_
 from api_client.web.pages.visitor import COOKIE, Form, OverseerOf, VisitorOf, form_of, own_path, set_cookie, sign_in
 from api_client.web.relay.relay import Relay, RelayOf
 
-#: Rows of the overview's lists.
+#: Rows of each list on the overview.
 _ROWS = 8
 _REFRESH_SECONDS = 5
 
@@ -25,13 +25,13 @@ router = page_router()
 
 @router.get("/")
 async def first_page(visitor: VisitorOf) -> Response:
-    """Operators see the overview, others their turns."""
+    """Redirect operators to the overview and other visitors to their turns."""
     return see_other("/turns" if visitor.owner else "/overview")
 
 
 @router.get("/overview")
 async def show_overview(request: Request, relay: RelayOf, visitor: OverseerOf, span: str = "24h") -> Response:
-    """An installation at a glance, for operators; everybody else is redirected to their turns."""
+    """Show operators an overview of the installation; redirect other visitors to their turns."""
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     seen = await overview(relay.client, span, rows=_ROWS)
@@ -52,13 +52,13 @@ async def show_overview(request: Request, relay: RelayOf, visitor: OverseerOf, s
 
 @router.get("/favicon.ico")
 async def icon() -> Response:
-    """For browsers that ask for it without having read a page."""
+    """Redirect browsers that ask for the default icon to the real one."""
     return see_other(f"/assets/{VERSION}/icon.svg")
 
 
 @router.get("/assets/{version}/{name}")
 async def asset(version: str, name: str) -> Response:
-    """A file the pages load. Its address changes with its content."""
+    """Serve a static file with an unlimited cache time: its address changes with its content."""
     if name not in ASSETS:
         raise ApiError(404, "there is nothing at this address", code="not_found")
     media_type, content = ASSETS[name]
@@ -70,13 +70,13 @@ log = structlog.get_logger(__name__)
 
 @router.get("/sign-in")
 async def sign_in_page(request: Request, relay: RelayOf, next: str = "") -> Response:  # noqa: A002 the field's name
-    """The form for the key, or where no keys are configured for the operator's token."""
+    """Show the form for an API key, or for the operator's token where no keys are configured."""
     return _sign_in_form(request, relay, own_path(next))
 
 
 @router.post("/sign-in")
 async def take_key(request: Request, relay: RelayOf) -> Response:
-    """Exchange a key for a cookie. Who was wrong too often has to wait, whatever the key."""
+    """Exchange an API key for a sign-in cookie; after too many wrong keys, the client must wait."""
     if not needs_key(relay):
         require_local(request)
     fields = await form_of(request)
@@ -100,7 +100,7 @@ def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = Fa
 
 @router.post("/sign-out")
 async def sign_out(relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Forget the browser."""
+    """End the sign-in and delete its cookie."""
     await relay.client.sign_ins.forget(visitor.token)
     response = see_other("/sign-in")
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

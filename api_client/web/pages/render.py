@@ -1,6 +1,6 @@
-"""Templates, what every page is sent with, and what the addresses of pages have in common: errors are pages too.
+"""Render templates, with the security headers and error pages that all pages share.
 
-Whatever is in a page is escaped, and a page loads nothing from elsewhere.
+Templates escape every value, and pages load nothing from other hosts.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from api_client.web.relay.relay import relay_of
 
 _ASSETS = Path(__file__).with_name("assets")
 
-#: Files pages load: name -> (media type, content). They are small and stay in memory.
+#: Static files: name -> (media type, content). The files are small and stay in memory.
 ASSETS = {
     name: (media_type, (_ASSETS / name).read_bytes())
     for name, media_type in {"pages.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}.items()
 }
 
-#: Part of the files' addresses, so that browsers may keep them for ever.
+#: Part of the static files' addresses, so that browsers may cache them for ever.
 VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
 
-#: Only what we serve ourselves, no inline script or style, in no frame, and forms only go to us.
+#: Allow only our own files and forms; forbid frames, inline scripts and inline styles.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -49,7 +49,7 @@ _POLICY = (
 
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 
-#: Statuses that are neither at work nor bad.
+#: Colours of statuses; any other status is busy or bad.
 _TONES = {
     "passed": "good",
     "passed_after_retry": "again",
@@ -70,14 +70,14 @@ HEADERS = {
 
 
 def page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """A page; without a visitor and a time to refresh, unless the values say so."""
+    """Render a template as a response with the headers of all pages."""
     html = _ENVIRONMENT.get_template(template).render({"visitor": None, "refresh": 0, "path": "", **values})
-    body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not hide the page
+    body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not break the page
     return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
 
 
 def seconds(value: float) -> str:
-    """A duration as people read it: 0.34 s, 12.5 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    """Format a duration in seconds for people: 0.34 s, 12.5 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
     if value < 10:
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
     for size, unit, part, part_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
@@ -88,43 +88,43 @@ def seconds(value: float) -> str:
 
 
 def ago(at: float) -> str:
-    """Return how long ago a moment was."""
+    """Format a Unix time as its distance from now, such as ``5.0 s ago``."""
     return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
 
 
 def moment(at: float) -> str:
-    """A moment, exactly: ISO 8601 in UTC."""
+    """Format a Unix time as ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def percent(rate: float | None) -> str:
-    """A share as people read it."""
+    """Format a rate between 0 and 1 as a percentage, and None as a dash."""
     return "–" if rate is None else f"{rate:.0%}" if rate in {0, 1} else f"{rate:.1%}"
 
 
 def number(value: float) -> str:
-    """A count with thin spaces between the thousands."""
+    """Format a number without decimals, with thin spaces between thousands."""
     return f"{value:,.0f}".replace(",", "\u202f")
 
 
 def dollars(value: float) -> str:
-    """Money: cents where there are any, more digits below a cent."""
+    """Format an amount in US dollars: two decimals, or four below one dollar."""
     return f"${value:.2f}" if value >= 1 or not value else f"${value:.4f}"
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning of a text, on one line."""
+    """Shorten a text to one line of at most ``width`` characters."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def with_code(text: str) -> Markup:
-    """One of our sentences, with what is in backticks set as code."""
+    """Escape a text and show its parts in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Facts of any depth as names and values; without those that say nothing."""
+    """Flatten nested facts into rows of name and value; leave out empty values."""
     rows: list[tuple[str, str]] = []
     for name, value in found.items():
         called = f"{before} {name.replace('_', ' ')}".strip()
@@ -143,24 +143,23 @@ def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
 
 
 def _in_line(fact: object) -> str:
-    """One of many facts: of a mapping its names and values."""
     return " ".join(f"{name} {value}" for name, value in fact.items()) if isinstance(fact, dict) else str(fact)
 
 
 def tone(status: str) -> str:
-    """The colour of a state or outcome: good, again, repaired, bad, quiet or busy."""
+    """Return the colour of a state or outcome: good, again, repaired, bad, quiet or busy."""
     return _TONES.get(status, "busy" if status in {*TurnState, "stopping"} else "bad")
 
 
 def status_of(turn: Turn) -> str:
-    """The one word for a turn: how it ended, or what it is doing."""
+    """Return a turn's status in one word: the outcome, ``stopping``, or the state."""
     if turn.outcome:
         return turn.outcome.value
     return "stopping" if turn.stop else turn.state.value
 
 
 def capital(text: str) -> str:
-    """A text with a capital letter in front; the rest stays."""
+    """Capitalise the first letter of a text and leave the rest unchanged."""
     return text[:1].upper() + text[1:]
 
 
@@ -183,7 +182,7 @@ _ENVIRONMENT = _environment()
 
 
 class _PageRoute(APIRoute):
-    """A route whose errors are pages too, and whose every answer has the pages' headers."""
+    """Route that renders errors as pages and adds the pages' headers to every response."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
@@ -206,12 +205,12 @@ class _PageRoute(APIRoute):
 
 
 def page_router() -> APIRouter:
-    """A router for pages. They are not part of the API's description."""
+    """Create a router for pages, which the API's schema leaves out."""
     return APIRouter(route_class=_PageRoute, include_in_schema=False)
 
 
 def visited(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
-    """A page for a visitor, with the cookie for a new one."""
+    """Render a page for a visitor; set the sign-in cookie if the visitor is new."""
     response = page(template, visitor=visitor, path=request.url.path, **values)
     if visitor.new:
         set_cookie(request, response, visitor.token)
@@ -219,10 +218,10 @@ def visited(template: str, request: Request, visitor: Visitor, **values: Any) ->
 
 
 def see_other(address: str) -> Response:
-    """Lead the browser to another address."""
+    """Redirect the browser to another address with status 303."""
     return RedirectResponse(address, 303)
 
 
 def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
-    """An error as a page."""
+    """Render an error as a page."""
     return page("error.html", error.status, error.headers, error=error, refusal=refusal)

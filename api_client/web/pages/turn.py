@@ -1,4 +1,4 @@
-"""The page of one turn, with its buttons."""
+"""The page of one turn, and the actions of its buttons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ router = page_router()
 
 @router.get("/turns/{turn_id}")
 async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """One turn: what happened, why, and what became of it."""
+    """Show a turn's history, attempts, events and result."""
     client = relay.client
     if (whole := await find_turn(client.lists, turn_id, owner=visitor.owner)) != turn_id:
         return see_other(f"/turns/{whole}")
@@ -77,14 +77,14 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if waits else None,
         question=question_of(waits) if waits else None,
         recap=recap_of(turn, "en"),
-        # A suspended turn stands still, and what somebody writes about it must not be taken away.
+        # A refresh would delete what a person is typing into the form of a suspended turn.
         refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
     )
 
 
 @router.get("/turns/{turn_id}/export")
 async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """The turn's record, attempts and events as a file."""
+    """Download a turn's record, attempts and events as a JSON file."""
     body = json.dumps(await export(relay.client, turn_id, owner=visitor.owner), indent=1)
     name = {"content-disposition": f'attachment; filename="{shown_text(turn_id)}.json"'}
     return Response(body, media_type="application/json", headers=name)
@@ -92,7 +92,7 @@ async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 
 @router.get("/turns/{turn_id}/bundle")
 async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """Send a bug report, as `turns bundle` packs it on the relay's machine: for operators, without prompts."""
+    """Download a turn's bug report without prompts, as ``turns bundle`` packs it; for operators."""
     require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.pack is None:
         raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
@@ -102,7 +102,7 @@ async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 
 
 def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLine] | None]:
-    """Return what each attempt changed against the one before; under 0, what the fallback changed."""
+    """Compare each attempt with the one before it; key 0 holds the changes made by the fallback."""
     found = {
         after.number: compare(before.answer or before.text, after.answer or after.text)
         for before, after in itertools.pairwise(attempts)
@@ -115,7 +115,7 @@ def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLi
 
 @router.post("/turns/{turn_id}/cancel")
 async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Call the turn off, and show what became of it."""
+    """Cancel a turn and show its page."""
     with others_need_token(visitor):
         await act(relay.client, "cancel", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
     return see_other(f"/turns/{turn_id}")
@@ -123,13 +123,16 @@ async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
 
 @router.post("/turns/{turn_id}/replay")
 async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Submit the turn again, and show the new turn. Twice makes one."""
+    """Submit a turn again and show the new turn. A second request creates no second turn."""
     return await _replayed(relay, visitor, turn_id, Change())
 
 
 @router.post("/turns/{turn_id}/replay-changed")
 async def replay_changed_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Submit the turn again, by another model or with another message, and show the new turn. Twice makes one."""
+    """Submit a turn again with another model or message and show the new turn.
+
+    Repeating the same request creates no second turn.
+    """
     message = form.get("message", "").replace("\r\n", "\n")
     if not message.strip():
         raise ApiError(400, "the message is empty", param="message", code="invalid_value")
@@ -149,7 +152,7 @@ async def _replayed(relay: Relay, visitor: Visitor, turn_id: str, change: Change
 
 @router.post("/turns/{turn_id}/drop")
 async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Take a dead letter off the list, and show what else there is. For operators: the list is theirs."""
+    """Remove a dead letter from the list of dead letters, for operators; then show the overview."""
     require_operator(visitor.caller, "drops dead letters")
     try:
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")

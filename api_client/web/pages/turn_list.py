@@ -1,4 +1,4 @@
-"""The page that lists turns, and what is done to all that it lists: counted first, then confirmed."""
+"""The page that lists turns, and bulk actions on the listed turns: count first, then confirm."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, Visitor, VisitorOf
 from api_client.web.relay.relay import Relay, RelayOf
 
-#: Rows of a page.
+#: Turns on one page.
 _PAGE = 50
-#: Seconds after which a confirmed action stops, says how far it came, and offers to go on.
+#: Seconds after which a bulk action stops, reports its progress and offers to continue.
 _ACT_SECONDS = 10.0
-#: How many of the turns that were passed over are named.
+#: How many skipped turns the page names.
 _NAMED = 20
-#: Lists that are asked for often: what a link is called, and the filters of its address.
+#: Links to common lists: text of the link -> filters.
 VIEWS = {
     "Failed in 24 h": {"status": "unsuccessful", "since": "24h"},
     "Waiting for a person": {"status": "suspended"},
@@ -45,7 +45,10 @@ router = page_router()
 async def list_turns(
     request: Request, relay: RelayOf, visitor: VisitorOf, turn: str = "", cursor: str = ""
 ) -> Response:
-    """Turns, unfinished ones first. Filters and place are in the address, so that it can be saved and shared."""
+    """List turns, unfinished ones first.
+
+    Filters and position are part of the address, so that people can save and share the list.
+    """
     if turn.strip():
         return see_other(f"/turns/{quote(turn.strip(), safe='')}")
     search = search_of(request.query_params, visitor.owner)
@@ -74,13 +77,13 @@ async def list_turns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bulk:
-    """An action on all turns that match, as an address or a form asks for it.
+    """A bulk action with the turns that match its filters.
 
     Attributes:
         action: a key of ``ACTIONS``.
-        search: which turns; none of them ended, or began, after the moment at which they were counted.
-        asked: the filters, with times that stay the same, for a form.
-        found: the turns, oldest first.
+        search: the filters; they exclude turns that begin or end after the count.
+        asked: the filters as form fields, with absolute times.
+        found: the matching turns, oldest first.
     """
 
     action: str
@@ -91,7 +94,7 @@ class _Bulk:
 
 @router.get("/turns/bulk")
 async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, action: str = "") -> Response:
-    """Return what an action on all turns that match would touch. Nothing is changed."""
+    """Show how many turns a bulk action would affect, without changing any turn."""
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     bulk = await _bulk(relay, visitor, action, filters)
     return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
@@ -99,7 +102,7 @@ async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, actio
 
 @router.post("/turns/bulk")
 async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
-    """Do what was counted and confirmed. It may be interrupted and sent again: nothing is done twice."""
+    """Apply a confirmed bulk action. An interrupted request can be repeated: no turn is affected twice."""
     bulk = await _bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
     bulk_id = form.get("bulk", "")
     if not (bulk_id.isalnum() and bulk_id.isascii() and len(bulk_id) <= 16):
@@ -127,16 +130,16 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
 
 
 async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _Bulk:
-    """Return what an action would touch: turns that the visitor may change.
+    """Find the turns that the visitor may change with a bulk action.
 
-    Raises ``ApiError``: 400 for an unknown action or filter, 403 where the action is not the visitor's.
+    Raises ``ApiError``: 400 for an unknown action or filter, 403 if the action is for operators.
     """
     if action not in ACTIONS:
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
     if action == "drop":
         require_operator(visitor.caller, "drops dead letters")
     search = search_of(filters, visitor.changes)
-    # What begins or ends later was not counted; replays of replays would never end.
+    # Leave out turns that begin or end later: nobody counted them, and replays of replays would never end.
     search = replace(search, until=search.until or time.time())
     asked = {name: value for name, value in filters.items() if value and name != "sort"}
     for name, at in (("since", search.since), ("until", search.until)):
@@ -148,7 +151,7 @@ async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, 
 async def _act(
     relay: Relay, visitor: Visitor, bulk: _Bulk, turns: list[FoundTurn], bulk_id: str, change: Change
 ) -> tuple[list[Done], str]:
-    """Act on as many as time allows; returns what was done, and what stopped it before."""
+    """Apply a bulk action until time runs out. Return the results and the error that stopped the action early."""
     until, done = time.monotonic() + _ACT_SECONDS, list[Done]()
     detail = f"page: {bulk.search}"
     if bulk.action != "replay":
@@ -177,7 +180,7 @@ async def _act(
             )
         except (TurnNotFound, NotFinished, BadRequest) as error:
             done.append(Done(turn.turn_id, False, str(error)))
-        except ApiError as error:  # a limit, or a model that is not the visitor's: the rest would hear the same
+        except ApiError as error:  # a limit or a forbidden model: all other turns would fail too
             return done, error.message
         if time.monotonic() > until:
             break

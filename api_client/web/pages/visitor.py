@@ -1,9 +1,9 @@
-"""Visitors of the pages: a browser signs in with an API key and gets a cookie in its place.
+"""Sign-in for visitors of the pages: a browser exchanges an API key for a cookie.
 
-The cookie is random; the store keeps for a while which key it represents, and hashes both. A key that is revoked ends
-what was signed in with it. Scripts cannot read the cookie, other sites cannot send it, and every change wants a token
-made from it. Without keys the pages serve this machine only, and show everything; who signs in with the operator's
-token (``api_client.api_keys``) also does what an operator does.
+The cookie is random. The store maps the hash of the cookie to the hash of the key until the sign-in expires; revoking
+the key ends the sign-in. Scripts cannot read the cookie, other sites cannot send it, and every form that changes
+something carries a token derived from the cookie. Without configured keys, the pages serve only this machine and show
+all turns; a visitor who signs in with the operator's token (``api_client.api_keys``) has an operator's rights.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.relay.relay import Relay, relay_of
 
 COOKIE = "helix-visitor"
-#: How long a sign-in lasts.
 SIGNED_IN_SECONDS = 12 * 3600
-#: Our forms are never longer, but for the one that takes a repaired answer.
+#: Limit for all forms except the form for a repaired answer.
 _MOST_FORM_BYTES = 8192
-#: Of one that is too long so much is read, so that its sender hears why.
+#: Bytes read from an oversized form, so that the browser still gets the error.
 _THROWN_AWAY_BYTES = 2 * 2**20
 
 
 class LedElsewhere(Exception):
-    """The page is for others: the browser is led to ``address``."""
+    """The visitor may not see this page; the browser is redirected to ``address``."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -51,13 +50,14 @@ class LedElsewhere(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Somebody at the pages.
+    """A person who uses the pages in a browser.
 
     Attributes:
-        token: the cookie's content. new: the browser does not have it yet.
-        caller: whose turns may be changed (an operator's: all), what may be submitted, and by which models.
-        owner: whose turns may be seen; None: everybody's.
-        signed_in: by a key, or by the operator's token where no keys are configured.
+        token: content of the cookie.
+        caller: the identity for changes and submissions; an operator may change all turns.
+        owner: owner whose turns the visitor may see; None: all owners.
+        signed_in: the visitor gave an API key, or the operator's token where no keys are configured.
+        new: the browser does not have the cookie yet.
     """
 
     token: str
@@ -68,35 +68,35 @@ class Visitor:
 
     @property
     def operator(self) -> bool:
-        """May change everybody's turns."""
+        """True if the visitor may change all turns."""
         return self.caller.operator
 
     @property
     def keyless(self) -> bool:
-        """Looks at an installation without keys, and did not show the operator's token."""
+        """True if no keys are configured and the visitor did not give the operator's token."""
         return self.caller.keyless and not self.operator
 
     @property
     def changes(self) -> str | None:
-        """Whose turns may be changed; None for an operator, who may change all."""
+        """Owner whose turns the visitor may change; None for an operator, who may change all turns."""
         return None if self.operator else self.caller.owner
 
     @property
     def name(self) -> str:
-        """Who acts, as orders are recorded."""
+        """Name of the visitor in the audit log."""
         return name_caller(self.caller.owner)
 
     @property
     def csrf(self) -> str:
-        """Return what a form must bring along: nobody can make it without the cookie."""
+        """Token that every form must contain; deriving it requires the cookie."""
         return hmac.new(self.token.encode(), b"helix-form", hashlib.sha256).hexdigest()
 
 
 async def visitor_of(request: Request) -> Visitor:
-    """The visitor.
+    """Identify the visitor from the cookie of a request.
 
-    Raises ``LedElsewhere``: keys are configured, and the cookie represents none of them (any more). ``ApiError``: 403
-    ``loopback_only``. ``StoreUnavailable``: the store does not answer.
+    Raises ``LedElsewhere`` if keys are configured and the cookie belongs to no valid key; ``ApiError`` (403
+    ``loopback_only``); ``StoreUnavailable``.
     """
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
     if not (keys := needs_key(relay)):
@@ -117,7 +117,10 @@ VisitorOf = Annotated[Visitor, Depends(visitor_of)]
 
 
 async def overseer_of(visitor: VisitorOf) -> Visitor:
-    """A visitor who may see everybody's turns. Raises ``LedElsewhere``: others are led to their own."""
+    """Require a visitor who may see all turns.
+
+    Raises ``LedElsewhere`` for other visitors, who are redirected to their own turns.
+    """
     if visitor.owner:
         raise LedElsewhere("/turns")
     return visitor
@@ -127,7 +130,7 @@ OverseerOf = Annotated[Visitor, Depends(overseer_of)]
 
 
 async def sign_in(relay: Relay, key: str) -> str | None:
-    """A new cookie's content for a valid key; None for any other."""
+    """Create a sign-in for a valid key and return the cookie's content; return None for an invalid key."""
     key_hash = hash_of(key)
     if holder_by_hash(key_hash, relay) is None:
         return None
@@ -137,16 +140,17 @@ async def sign_in(relay: Relay, key: str) -> str | None:
 
 
 def set_cookie(request: Request, response: Response, token: str) -> None:
-    """Give the browser the cookie; over https it is never sent without."""
+    """Set the sign-in cookie; under https, browsers send the cookie over https only."""
     response.set_cookie(
         COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 
 async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[str, str]:
-    """The fields of a submitted form.
+    """Read the fields of a submitted form.
 
-    Raises ``ApiError``: it came from another site (403), came too slowly (408), is too long (413) or no form (400).
+    Raises ``ApiError``: 403 if the form comes from another site, 408 if it arrives too slowly, 413 if it is too long,
+    400 if it is malformed.
     """
     require_own_site(request)
     body, size = bytearray(), 0
@@ -167,15 +171,15 @@ async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[
 
 
 async def checked_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
-    """The fields of a form that changes something.
+    """Read a form that changes something and check its CSRF token.
 
-    Raises ``ApiError``: 403 ``form_expired`` without the visitor's token; else as ``form_of``.
+    Raises ``ApiError``: 403 ``form_expired`` if the token is wrong; otherwise as ``form_of``.
     """
     return _checked(await form_of(request), visitor)
 
 
 async def checked_long_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
-    """As ``checked_form``, for one that takes an answer: as long as any request may be."""
+    """Read a form whose body may be as long as the largest request, and check its CSRF token."""
     return _checked(await form_of(request, relay_of(request).settings.max_body_bytes), visitor)
 
 
@@ -189,19 +193,19 @@ Form = Annotated[dict[str, str], Depends(checked_form)]
 LongForm = Annotated[dict[str, str], Depends(checked_long_form)]
 
 
-#: How the addresses of our pages begin.
+#: Prefixes of the addresses of our pages.
 _OURS = ("/overview?", "/turns", *(page.address for page in PAGES))
 
 
 def own_path(text: str) -> str:
-    """``text`` if it is an address among our pages, else the first page: nobody is sent elsewhere by us."""
+    """Return a path if it leads to one of our pages, otherwise ``/``: prevents open redirects."""
     ours = text == "/overview" or text.startswith(_OURS)
     return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"
 
 
 @contextmanager
 def others_need_token(visitor: Visitor) -> Iterator[None]:
-    """Without keys everybody's turns are shown; that one is not the visitor's to change is then said as it is."""
+    """Replace ``TurnNotFound`` by an error that asks a keyless visitor for the operator's token."""
     try:
         yield
     except TurnNotFound:

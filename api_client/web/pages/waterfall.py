@@ -1,4 +1,4 @@
-"""A turn's events as rows of bars over time: who waited for what, and how long. Pure."""
+"""Turn a turn's events into rows of bars on a time axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.contract.events import Event
 from api_client.contract.hand_overs import handed_over, is_hand_over
 from api_client.contract.issue import error_codes
 
-#: Kinds of bars, in the order a turn goes through them, and what each means.
+#: Kinds of bars in the order of a turn's life -> meaning.
 KINDS = {
     "queue": "waits for a worker",
     "pause": "is paused",
@@ -22,15 +22,15 @@ KINDS = {
     "repair": "repaired by code",
     "person": "waits for a person",
 }
-#: Bars narrower than this many per cent would not be seen.
+#: Least width of a bar, in per cent; a narrower bar would be invisible.
 _NARROWEST = 0.35
-#: Steps between ticks of the time axis, in seconds.
+#: Possible distances between ticks of the time axis, in seconds.
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that took time. Seconds since the turn began; ``open``: it is still going on."""
+    """A period on the time axis, in seconds since the turn began; ``open`` means that the period has not ended."""
 
     kind: str
     start: float
@@ -39,13 +39,18 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """Return how long it took."""
+        """Duration of the period."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class WaterfallRow:
-    """One delivery of an attempt, or the repair. ``said`` is how it ended, ``good`` whether that was well."""
+    """One delivery of an attempt, or the repair.
+
+    Attributes:
+        said: how the row ended, in words.
+        good: True for success, False for failure, None for neither.
+    """
 
     label: str
     bars: tuple[Bar, ...] = ()
@@ -55,7 +60,7 @@ class WaterfallRow:
 
 @dataclass(slots=True)
 class _Walk:
-    """A place in the history: the rows so far, and the bar that is open."""
+    """Builder of the rows: the rows so far, and the kind and start of the open bar."""
 
     began: float
     rows: list[WaterfallRow] = field(default_factory=list)
@@ -63,7 +68,7 @@ class _Walk:
     since: float = 0.0
 
     def row(self, label: str) -> None:
-        """Go to a new row, unless the present one has this name already."""
+        """Start a row, unless the current row has the same label."""
         if not self.rows or self.rows[-1].label != label:
             self.rows.append(WaterfallRow(label))
 
@@ -81,7 +86,7 @@ class _Walk:
 
 
 def waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
-    """The rows of a turn, in order. What has not ended lasts until ``now`` (seconds since the epoch)."""
+    """Build the rows of a turn in order; unfinished periods last until ``now`` (Unix time)."""
     walk: _Walk | None = None
     for event in events:
         if walk is None:
@@ -149,26 +154,26 @@ def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
             walk.close(at)
             if not walk.rows[-1].said:
                 walk.say(body.outcome.replace("_", " "), good=body.success)
-        case _:  # took no time
+        case _:  # takes no time
             pass
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Seconds as per cent of the width."""
+    """Conversion from seconds to percentages of the width."""
 
     seconds: float
 
     def at(self, seconds: float) -> str:
-        """Return where a moment is."""
+        """Return the horizontal position of a time."""
         return f"{100 * seconds / self.seconds:.2f}%"
 
     def width(self, bar: Bar) -> str:
-        """Return how wide a bar is; never too narrow to be seen."""
+        """Return the width of a bar, large enough to be visible."""
         return f"{max(_NARROWEST, 100 * bar.seconds / self.seconds):.2f}%"
 
     @property
     def ticks(self) -> list[float]:
-        """The moments the axis names: at most seven."""
+        """Times that the axis labels, at most seven."""
         step = next((step for step in _STEPS if self.seconds / step <= 7), _STEPS[-1])
         return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]

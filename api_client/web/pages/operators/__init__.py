@@ -1,1 +1,1 @@
-"""Pages for operators alone: one module for each; the application finds their routers here."""
+"""Pages for operators, one module per page; the application collects the routers of this package."""

@@ -1,4 +1,4 @@
-"""The form that begins a pause."""
+"""The form that starts a pause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = page_router()
 
 @router.post("/paused")
 async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
-    """Pause something, and show it."""
+    """Pause an owner, a model, the intake or another target, and show the pauses."""
     require_operator(visitor.caller, PAUSES.doing)
     try:
         seconds = seconds_of(form["for"].strip()) if form.get("for", "").strip() else 0.0

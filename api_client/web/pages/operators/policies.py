@@ -1,4 +1,4 @@
-"""The page of flow versions, with the comparisons of policies."""
+"""The page of flow versions and policy replays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAY_SECONDS = 86_400.0
 
 @router.get("/policies")
 async def show_policies(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
-    """The flow versions with their figures, and how policies would have judged recorded answers."""
+    """Show flow versions with their figures, and replays of policies on recorded answers."""
     client = relay.client
     active, gone = await client.flows.active(), await client.flows.rolled_back()
     rows = {row.name: row for row in (await client.figures.stats(_DAY_SECONDS, "flow")).rows}

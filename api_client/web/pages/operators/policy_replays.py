@@ -1,4 +1,4 @@
-"""The page of one comparison: what a policy would have decided about recorded answers."""
+"""The page of one policy replay: what a policy would have decided about recorded answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = page_router()
 
 @router.get("/policies/{replay_id}")
 async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: OverseerOf) -> Response:
-    """One comparison of a policy with what was decided, with the answers that are judged differently."""
+    """Show a policy replay with the answers that the policy judges differently."""
     replay = await relay.client.policy_replays.get(replay_id)
     if replay is None:
         raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")
@@ -36,7 +36,7 @@ async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, v
 
 
 async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
-    """The answer of an attempt as it was judged; None where retention has removed it."""
+    """Return the answer of an attempt, or None if retention has removed the turn."""
     try:
         attempts = await relay.client.reader.attempts(turn_id)
     except TurnNotFound:

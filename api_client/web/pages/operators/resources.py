@@ -1,4 +1,4 @@
-"""The page of each resource that operators list."""
+"""The pages that list resources for operators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from api_client.web.pages.visitor import Form, OverseerOf, VisitorOf
 from api_client.web.relay.relay import RelayOf
 
 router = page_router()
-#: Rows of a table.
+#: Most rows of a table.
 _ROWS = 100
 
 
 def _show(page: ResourcePage) -> Callable[..., Awaitable[Response]]:
-    """Return what shows a page to operators; others are led to their turns."""
+    """Create the handler that shows a page of resources to operators."""
 
     async def show(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
         return visited(
@@ -52,7 +52,7 @@ def _press(page: ResourcePage, resource: Resource[Any], button: Button[Any]) -> 
 
 
 def add_page(to: APIRouter, page: ResourcePage) -> None:
-    """Give a page its address, and its buttons theirs."""
+    """Add the routes of a page and of its buttons to a router."""
     if page.template:
         to.add_api_route(page.address, _show(page))
     for resource in page.resources:
