@@ -1,1 +1,1 @@
-"""Code for Open WebUI alone."""
+"""Adapters for Open WebUI."""

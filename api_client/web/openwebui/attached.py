@@ -1,4 +1,4 @@
-"""What we put around an answer in a chat, and the answer without it when the chat sends it back."""
+"""Add links, notes and questions to a chat answer, and remove them when the chat sends the answer back."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from api_client.interruptions.registry import recap_of
 from api_client.turns.turn_files import LinkedFile
 from api_client.web.words import say
 
-#: Markdown that is drawn as nothing: the lines behind it are ours, up to the first other one.
+#: Invisible Markdown in front of the links that we add.
 _MARK = "[//]: # (helix-files)"
 _ATTACHED = re.compile(r"\n{0,2}" + re.escape(_MARK) + r"\n(?:\n|(?:- \[|!\[)[^\n]*(?:\n|\Z))*")
-#: As ``_MARK``, for one question: a link, which is in front of the answer or between drafts.
+#: Invisible Markdown in front of a question.
 _ASKING = "[//]: # (helix-question)"
 _ASKED = re.compile(
     r"\n{0,2}" + re.escape(_ASKING) + r"\n\n\*\*[^\n]*\n\n(`{3,})text\n.*?\n\1\n\n[^\n]*\n{0,2}", re.DOTALL
 )
-#: Characters of a line in a block of code, beyond which a chat shows a part of it only; what a call is cut into.
+#: Longest line that a chat shows whole in a block of code; the parts that a longer line is cut into.
 _LINE, _PART = 100, re.compile(r"⟦[^⟧]*⟧|[^⟦]{1,100}")
 _GOES_ON = "⟦…⟧"
-#: As ``_MARK``, for the one or two lines of a note.
+#: Invisible Markdown in front of a note.
 _NOTE = "[//]: # (helix-note)"
 _NOTED = re.compile(r"\n{0,2}" + re.escape(_NOTE) + r"\n\n\*[^\n]*\*(?:  \n\*[^\n]*\*)?(?:\n|\Z)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#!|&~])")
 _FORMULA = re.compile(r"[()\[\]$\\]")
 _KILO = 1024
 _MOST_FILES = 20
-#: The rules that a note has words for; of any other it gives the name.
+#: Rules that have a phrase in notes; a note names any other rule by its name.
 _RULES = frozenset({
     "adr_structure", "citations", "claims", "code", "file_existence", "forbidden", "language", "length", "links",
     "step_marker", "structure",
@@ -38,9 +38,10 @@ _CENT, _DOLLAR = 10_000, 1_000_000
 
 
 def attached(files: Iterable[LinkedFile], address: str) -> str:
-    """The links below an answer with files: images are drawn, all are linked. Empty without any.
+    """Format the files of an answer as Markdown: draw images, link every file.
 
-    ``address`` is the relay's, as people reach it, without a slash at its end.
+    Args:
+        address: public address of the relay, without a trailing slash.
     """
     shown = list(files)[:_MOST_FILES]
     if not shown:
@@ -51,14 +52,14 @@ def attached(files: Iterable[LinkedFile], address: str) -> str:
 
 
 def detached(text: str) -> str:
-    """The answer as it was before anything was added to it."""
+    """Remove all added links, notes and questions from an answer."""
     text = _NOTED.sub("", text) if _NOTE in text else text
     text = _ASKED.sub("", text) if _ASKING in text else text
     return _ATTACHED.sub("", text) if _MARK in text else text
 
 
 def noted(turn: Turn, locale: str) -> str:
-    """The two lines below an accepted answer: what it was checked for, and what the whole turn cost."""
+    """Format the note below an accepted answer: the checks it passed, and the cost of its turn."""
     names = [say(f"rule_{name}", locale) if name in _RULES else _escaped(name) for name in turn.request.validators]
     if turn.outcome is Outcome.PASSED_BY_HUMAN:
         checks = say("accepted_by_person", locale)
@@ -83,7 +84,7 @@ def noted(turn: Turn, locale: str) -> str:
 
 
 def recap_noted(turn: Turn, locale: str) -> str:
-    """The line below an answer about what its turn waited for; empty where there is nothing to say."""
+    """Format the note about a question that the turn asked; empty if there is nothing to tell."""
     recap = recap_of(turn, locale)
     return f"\n\n{_NOTE}\n\n*{recap}*\n" if recap else ""
 
@@ -94,7 +95,7 @@ def _number(value: float, locale: str) -> str:
 
 
 def asking(question: QuestionView, link: str) -> str:
-    """The text in a chat that asks a question: all of it, as code; ``link`` is the address that answers."""
+    """Format a question in a chat as a block of code, followed by the link that answers the question."""
     whole = "\n".join(map(_broken, question.chat.split("\n")))
     fence = _fence(whole, 3)
     said = f"**{question.title}**\n\n{fence}text\n{whole}\n{fence}\n\n[{question.link}]({link})"
@@ -115,7 +116,10 @@ def _fence(text: str, least: int) -> str:
 
 
 def _name(each: LinkedFile) -> str:
-    """A file's name; as code where Open WebUI would draw an escaped bracket of it as the begin of a formula."""
+    """Return a file's name as Markdown.
+
+    A name with brackets or dollar signs becomes code, because Open WebUI would draw escaped brackets as a formula.
+    """
     name = " ".join(each.file.path.split())
     if not _FORMULA.search(name):
         return _escaped(name)

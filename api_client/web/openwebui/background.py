@@ -1,8 +1,8 @@
-"""Requests a chat interface makes for itself: a title, tags, follow-up questions. They never become turns.
+"""Answer background requests of chat interfaces (title, tags, follow-up questions) without a turn or a model.
 
-Open WebUI sends them to the model of the chat, two or three around every first message; LibreChat asks for a title.
-They are answered here from the request's own text, in the form their sender reads. The header ``X-Owui-Task`` says what
-is asked (its template is in docs/open-webui.md); without it, how the interfaces' own prompts begin.
+Open WebUI sends two or three such requests around every first message; LibreChat asks for a title. The answer is made
+from the text of the request. The header ``X-Owui-Task`` names the kind of request (docs/open-webui.md has its
+template); without the header, the beginning of the prompt decides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 TITLE_CHARS, _WORD_CHARS, _READ_CHARS = 50, 30, 2_000
 
-#: A sentence shorter than this, in words and in characters, goes on behind its end: "Ja. Und warum?"
+#: A shorter first sentence is joined with the next one: "Ja. Und warum?"
 _LEAST_WORDS, _LEAST_CHARS = 4, 15
 _FENCE = re.compile(r"```[^\n]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\[\]\n]{0,200})\]\([^()\s]{0,500}\)")
@@ -32,7 +32,7 @@ _GREETING = re.compile(
 
 _END = re.compile(r"[.!?…]+[\"'»”)]{0,2}(?=\s|\Z)|\n+")
 
-#: Words whose dot ends no sentence.
+#: Abbreviations whose dot does not end a sentence.
 _SHORT = frozenset({
     "abb", "abs", "art", "bspw", "bzw", "ca", "dr", "evtl", "fig", "fr", "ggf", "hr", "inkl", "kap", "max", "min",
     "mio", "mr", "mrd", "mrs", "ms", "nr", "no", "prof", "st", "str", "vgl", "vs", "zzgl", "approx", "ltd", "inc",
@@ -41,7 +41,7 @@ _SHORT = frozenset({
 
 
 def title_of(text: str) -> str:
-    """A short title from what a user wrote; of a message that is code or an address only, its first line."""
+    """Return a short title for a user's message: its first sentence, or the first line of code or of an address."""
     read = text[:_READ_CHARS]
     plain = _MARKUP.sub(" ", _URL.sub(" ", _IMAGE_OR_LINK.sub(r"\1", _FENCE.sub("\n", read)))).strip()
     return _short(_first_sentence(plain)) or _short(_first_line(read))
@@ -61,7 +61,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _ends(before: str, mark: str, after: str) -> bool:
-    """True if a sentence ends here: it is long enough, and the mark is not that of an abbreviation or a number."""
+    """True if the mark ends a sentence of some length, rather than an abbreviation or a number."""
     words = before.split()
     if not words or (len(words) < _LEAST_WORDS and len(before) < _LEAST_CHARS and after):
         return False
@@ -93,7 +93,7 @@ def _short(sentence: str) -> str:
 
 TASK_HEADER = "x-owui-task"
 
-#: How the prompt of each kind begins. Administrators can change them, so the header goes first.
+#: Beginning of a prompt -> kind. Administrators can change prompts, so the header takes precedence.
 _PROMPTS = {
     "### Task:\nGenerate a concise title": "title_generation",
     "### Task:\nGenerate a concise, 3-5 word title": "title_generation",
@@ -108,14 +108,14 @@ _PROMPTS = {
     "Provide a concise, 5-word-or-less title for the conversation": "librechat_title",
 }
 
-#: Of a conversation so much is read, from the end that is asked for: an answer is made while everybody waits.
+#: Characters of a conversation that are read: building an answer blocks the event loop.
 TALK_CHARS = 32_768
 _TURN_OF_TALK = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
 
-#: What Open WebUI writes around each model's answer.
+#: Quotes that Open WebUI puts around each model's answer.
 _QUOTES = '"""'
 
-#: Words that show what a chat is about, and its tag. Nothing that fits is ``General``, as the prompt itself asks.
+#: Tag -> words that suggest it. Without a match the tag is ``General``, as the prompt demands.
 _TAGS = {
     "Architecture": r"\bADRs?\b|architekt|architect|entscheidung|\bdecision",
     "Programming": r"\bcode\b|python|javascript|funktion|\bbug\b|\btests?\b|refactor|\bAPI\b",
@@ -127,10 +127,10 @@ _MOST_TAGS = 3
 
 
 def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
-    """The kind of background request this is; '' for a message that somebody wrote.
+    """Return the kind of a background request; '' for a user's message.
 
-    A header that is there decides, also when it is empty. A text that looks like such a prompt is a user's when it
-    belongs to a message of a chat.
+    The header decides if it is present, even if it is empty. A prompt with the id of a chat message is a user's
+    message.
     """
     if TASK_HEADER in headers:
         return headers[TASK_HEADER].strip()
@@ -144,13 +144,13 @@ def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> s
 
 
 def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
-    """The answer to a background request, in the form its sender expects; '' for kinds that are not known."""
+    """Answer a background request in the form that its sender expects; '' for an unknown kind."""
     answer = _ANSWERS.get(kind)
     return answer(messages[-1]["content"]) if answer else ""
 
 
 def _history(prompt: str) -> str:
-    """The conversation in a prompt; '' without one."""
+    """Return the conversation that a prompt contains, or ''."""
     _, begins, rest = prompt.partition("<chat_history>")
     history, ends, _ = rest.partition("</chat_history>")
     return history.removeprefix("\n").removesuffix("\n") if begins and ends else ""
@@ -167,7 +167,7 @@ def _said_first(prompt: str) -> list[str]:
 
 
 def _said_last(prompt: str) -> str:
-    """Return what the user said last; of a very long text its end."""
+    """Return the user's last message; if it is longer than the part that is read, its end."""
     history = _history(prompt)
     said = _said_by_user(history[-TALK_CHARS:])
     return said[-1] if said else history[-TALK_CHARS:].strip() if len(history) > TALK_CHARS else ""
@@ -178,7 +178,7 @@ def _title(prompt: str) -> str:
 
 
 def _librechat_title(prompt: str) -> str:
-    """The bare title: LibreChat shows all that comes."""
+    """Return the title as plain text, because LibreChat shows the whole answer."""
     asked = prompt.partition("Conversation:\nUser: ")[2].partition("\nAI: ")[0]
     return title_of(asked) or "Chat"
 
@@ -199,7 +199,7 @@ def _queries(prompt: str) -> str:
 
 
 def _one_of_many(prompt: str) -> str:
-    """The longest of several models' answers: mixing them would need a model."""
+    """Return the longest of several models' answers: merging the answers would need a model."""
     responses = prompt.partition("Responses from models:")[2]
     begins, ends = responses.find(_QUOTES), responses.rfind(_QUOTES)
     if ends - begins < len(_QUOTES):

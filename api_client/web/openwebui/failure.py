@@ -1,7 +1,7 @@
-"""The failure text for a user of a chat: one plain paragraph, because Open WebUI shows a box of text.
+"""Write the error text for a chat user as one plain paragraph, because Open WebUI shows errors in a text box.
 
-What happened, what was wrong with the last answer, what to do now; names for administrators come last. Programs get
-the form of ADR-038 instead (``streaming.reply``).
+The text says what happened, what was wrong with the last answer and what to do next; codes for administrators come
+last. API clients get the form of ADR-038 instead (``streaming.reply``).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from api_client.contract.issue import ValidationIssue, error_codes
 from api_client.contract.turn_error import TurnError
 from api_client.web.words import say
 
-#: Most different faults that are named.
+#: Most faults that the text names.
 _MOST = 6
-#: Endings for which asking again helps, or asking differently; every other has its advice in the table of codes.
+#: Advice for outcomes where another attempt of the user may help; other advice comes from ``ERROR_CODES``.
 _ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "ask_less", "cancelled": "ask_again"}
 
 
 def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
-    """The text for a turn that ended without an answer.
+    """Write the error text for a turn that ended without an answer.
 
-    ``locale``: of the text; the issues have the turn's. The turn is named, not linked: its page wants a sign-in.
+    Args:
+        locale: language of the text; the validation errors stay in the turn's language.
     """
     error, outcome = end.error or TurnError(), end.outcome
     code = error.code
@@ -36,7 +37,7 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
     details = _found(issues, locale) if outcome == "failed" else ""
     if kind in {"incomplete", "rejected", "refused"}:
         details = _last_reason(error.message)
-        if kind == "refused":  # that the model did is said already
+        if kind == "refused":  # the text already says that the model refused
             details = re.sub(r"\A(?:The model refused|Es sagte)(?:: |\.\Z)", "", details)
     if kind in _ADVICE:
         advice = say(_ADVICE[kind], locale)
@@ -44,7 +45,7 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
 
 
 def lost_text(code: str, locale: str, turn_id: str) -> str:
-    """The text for a stream that ends before its turn (``stream_lost``, ``turn_suspended``): how to get the answer."""
+    """Write the error text for a stream that ends before its turn, with how to get the answer later."""
     if code not in {"stream_lost", "turn_suspended"}:
         return sentence(code, locale)
     return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id)}"
@@ -69,7 +70,7 @@ def _with_places(message: str, where: list[str]) -> str:
 
 
 def _last_reason(message: str) -> str:
-    """The reason that a turn's own message gives in its last list entry."""
+    """Return the last list entry of a turn's error message as a sentence."""
     reasons = [line.removeprefix("- ").strip() for line in message.splitlines() if line.startswith("- ")]
     return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.: ')}." if reasons else ""
 

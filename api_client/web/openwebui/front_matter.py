@@ -1,8 +1,8 @@
-"""The YAML headers of an answer, each inside a fence: Markdown takes the text above a line of dashes for a heading.
+"""Put the YAML headers of an answer inside code fences, because Markdown draws them as headings.
 
-``fenced`` puts two lines around a header; ``unfenced`` takes exactly these away again, from what a chat sends back.
-Four back quotes: no agent writes such a fence. Any header at the beginning counts; further down only that of a
-further ADR, behind an empty line and outside of code.
+``fenced`` adds two lines around each header; ``unfenced`` removes the same lines from a text that a chat sends back.
+The fence has four backticks, which no agent writes. A header counts at the beginning of an answer; further down, only
+the header of another ADR counts, after an empty line and outside of code.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _OPEN, _CLOSE = f"{_TICKS}yaml\n", f"\n{_TICKS}"
 _KEY = r"[A-Za-z_][\w-]{0,60}[ \t]{0,9}:"
 _RULE = re.compile(r"---[ \t]{0,9}\r?")
 _BEGIN = re.compile(rf"\s{{0,99}}(?={_RULE.pattern}\n{_KEY})")
-#: What may still become the beginning of a header when more text comes.
+#: Text that may become the beginning of a header.
 _MAYBE = re.compile(r"\s{0,99}(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:[A-Za-z_][\w-]{0,60}[ \t]{0,9})?)?)?\Z")
 _CLOSING = re.compile(rf"\n{_RULE.pattern}(?=\n|\Z)")
 _FENCED = re.compile(rf"\s{{0,99}}(?={_OPEN}---)")
 _FENCE_END = re.compile(rf"\n{_RULE.pattern}(\n{_TICKS})(?=\n|\Z)")
-#: How the header of a further ADR begins, behind its line of dashes.
+#: First key in the header of another ADR.
 _ADR = "adr_id:"
 _GAP = r"\n[ \t]{0,99}\r?\n"
 _EMPTY_LINE = re.compile(_GAP)
@@ -31,15 +31,15 @@ _FURTHER_BEGIN = re.compile(rf"{_RULE.pattern}\n{_ADR}")
 _FURTHER_MAYBE = re.compile(
     r"(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:" + "|".join(_ADR[:size] for size in range(len(_ADR) - 1, 0, -1)) + r")?)?)\Z"
 )
-#: Represents the closing line of a header: not empty, no fence.
+#: Stands for the closing line of a header.
 _RULE_LINE = "---"
 _CODE = re.compile(r"^[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(?:`{3,}|~{3,}).*$", re.MULTILINE)
-#: Of a line so much is read to see whether it is empty, or a fence.
+#: Characters of a line that are read to recognise an empty line or a fence.
 _LINE_CHARS = 200
 
 
 def fenced(text: str) -> str:
-    """The text with each of its YAML headers inside a fence."""
+    """Put each YAML header of a text inside a fence."""
     shown, done = [], 0
     for start, end in _headers(text):
         shown += [text[done:start], _OPEN, text[start:end], _CLOSE]
@@ -48,7 +48,7 @@ def fenced(text: str) -> str:
 
 
 def _headers(text: str) -> list[tuple[int, int]]:
-    """Return where the headers stand: from the first line of dashes to the end of the second."""
+    """Return the start and end of each header, from the first line of dashes to the second."""
     begin = _BEGIN.match(text)
     first = _closed(text, begin.end()) if begin else None
     found, done, code = ([first], first[1], "") if first else ([], 0, "")
@@ -67,13 +67,13 @@ def _headers(text: str) -> list[tuple[int, int]]:
 
 
 def _closed(text: str, start: int) -> tuple[int, int] | None:
-    """The header that begins at ``start``; None when it does not end, or would end the fence."""
+    """Return the header at ``start``; None if the header is unfinished or contains a fence."""
     end = _CLOSING.search(text, start)
     return (start, end.end()) if end and _TICKS not in text[start : end.end()] else None
 
 
 def unfenced(text: str) -> str:
-    """The text that ``fenced`` was given; also of one that was stopped inside a header."""
+    """Remove the fences that ``fenced`` added, even if the text was cut off inside a header."""
     kept: list[str] = []
     done, begin = 0, _FENCED.match(text) or _FURTHER_FENCED.search(text)
     while begin:
@@ -87,16 +87,16 @@ def unfenced(text: str) -> str:
 
 
 class GrowingHeader:
-    """A text that comes in pieces, each header fenced as soon as it is known to be one."""
+    """Fences the headers of a text that arrives in pieces."""
 
     def __init__(self) -> None:
-        self._held = ""  # what may become the beginning of a header
+        self._held = ""  # text that may become the beginning of a header
         self._inside = self._begun = False
-        self._line = ""  # the beginning of the last line so far; inside a header that line whole
-        self._code, self._empty = "", False  # the fence that is open; the line before is empty
+        self._line = ""  # the beginning of the last line; inside a header, the whole line
+        self._code, self._empty = "", False  # the open fence; True if the line before is empty
 
     def feed(self, piece: str) -> str:
-        """Add a piece; returns what the reader sees more."""
+        """Add a piece of the text; return the new text to show."""
         if self._inside:
             return self._through(piece)
         if self._begun:
@@ -115,7 +115,7 @@ class GrowingHeader:
         return _OPEN + self._through(text)
 
     def _through(self, piece: str) -> str:
-        """Header text; behind its closing line, which ends with this piece or within it, the fence closes."""
+        """Copy header text, and close the fence after the header's closing line."""
         text = self._line + piece
         end = _CLOSED.search(text)
         if end is None:
@@ -126,7 +126,7 @@ class GrowingHeader:
         return shown + self._on(text[end.end(1) :])
 
     def _on(self, piece: str) -> str:
-        """Text behind a header, or of an answer without one: held back where a further header may begin."""
+        """Copy text outside of headers; hold back text that may be the beginning of another header."""
         shown: list[str] = []
         text, self._held = self._held + piece, ""
         while text:
@@ -145,5 +145,5 @@ class GrowingHeader:
         return "".join(shown)
 
 
-#: The closing line with its end: before that, more of the line may come.
+#: The closing line with its line end: until then, the line may grow.
 _CLOSED = re.compile(rf"(\n{_RULE.pattern})\n")

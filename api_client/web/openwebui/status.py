@@ -1,7 +1,7 @@
-"""Progress lines for Open WebUI: a fixed whitelist of sentences over a turn's events.
+"""Turn a turn's events into status lines for Open WebUI, using a fixed list of sentences.
 
-Open WebUI runs what some event types carry (``execute`` is JavaScript in the reader's browser). So a status event is
-built here from our own words and numbers; text from elsewhere only fills a gap in a sentence, cleaned and cut.
+Open WebUI executes the content of some event types (``execute`` runs JavaScript in the reader's browser). Status
+events are therefore built from our own sentences and numbers; other text only fills a gap, cleaned and shortened.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AtWork: TypeAlias = (
     | event_kinds.AttemptLost | event_kinds.GateChecked | event_kinds.VerifierStarted | event_kinds.VerifierJudged
 )  # fmt: skip
 
-#: The sentence that says an issue in plain words, and the codes of such issues.
+#: Sentence for a kind of validation error -> error codes.
 _WHYS = {
     "why_step": "MISSING_STEP_MARKER INVALID_STEP",
     "why_adr": "MISSING_ADR_FIELD EMPTY_ADR_FIELD MISSING_ADR_SECTION EMPTY_ADR_SECTION INSUFFICIENT_CRITERIA",
@@ -39,7 +39,7 @@ _WHYS = {
     "why_cut_off": "INCOMPLETE_RESPONSE",
 }
 _WHY = {code: why for why, codes in _WHYS.items() for code in codes.split()}
-#: The words for what a tool does, and the names of such tools. What an agent calls its tools is never shown.
+#: Phrase for a tool's action -> names of tools. Names of tools are never shown.
 _TOOLS_BY_WORDS = {
     "tool_read": "Read",
     "tool_search": "Glob Grep LS",
@@ -52,14 +52,16 @@ _TOOLS = {name: words for words, names in _TOOLS_BY_WORDS.items() for name in na
 
 
 def status_event(text: str, *, done: bool) -> dict[str, Any]:
-    """The event that shows a line; one that is not ``done`` shimmers."""
+    """Build the event that shows a status line; Open WebUI animates the line until ``done``."""
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": done}}
 
 
 def proof_of(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
-    """The last line of a good answer: that it was checked, and what it took.
+    """Write the last status line of a good answer: the result of the checks and the number of attempts.
 
-    ``changes``: what the fallback changed, in words. ``checked``: the turn had validators.
+    Args:
+        changes: descriptions of the fallback's changes.
+        checked: True if the turn had validators.
     """
     outcome, attempts = end.outcome, end.attempts
     if outcome == "passed_by_human":
@@ -76,7 +78,7 @@ def proof_of(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str,
 
 
 def queued_behind(own: int, others: int, locale: str) -> str:
-    """Give where a turn is that waits: behind ``own`` turns of its session, else behind ``others`` for an agent."""
+    """Write the status line of a queued turn: its place in its session, or else in the queue for an agent."""
     if own:
         return say("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
     name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")
@@ -84,9 +86,10 @@ def queued_behind(own: int, others: int, locale: str) -> str:
 
 
 def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
-    """The status event that says what ``event`` means to a reader; None when it is worth no line.
+    """Build the status event for an event of the turn, or None if the event has no status line.
 
-    ``pages`` is the address of the relay's pages; who has to decide on a suspended turn is sent there.
+    Args:
+        pages: address of the relay's pages, where a person can decide on a suspended turn.
     """
     text = _line(event.body, locale, pages)
     return status_event(text, done=event.final) if text else None
@@ -147,7 +150,7 @@ def _paused(body: event_kinds.TurnPaused | event_kinds.TurnResumed, locale: str)
     if isinstance(body, event_kinds.TurnResumed):
         return say("resumed", locale)
     until = say("until", locale, time=clock_time(body.until, time.time())) if body.until else ""
-    if body.what == "breaker":  # its reason is an error of the service: for operators
+    if body.what == "breaker":  # the reason is a service error, which is for operators
         return say("paused_by_errors", locale, until=until)
     if body.what == "limit":
         return say("paused_by_limit", locale)
@@ -184,7 +187,7 @@ def _why(body: event_kinds.TurnRetrying) -> str:
     if body.reason == "incomplete":
         return "why_cut_off"
     found = [_WHY[code] for code in body.codes if code in _WHY]
-    # The missing step is a note for us; whatever else is wrong says more to a reader.
+    # A missing step marker means little to a reader; prefer any other error.
     return next((why for why in found if why != "why_step"), found[0] if found else "why_other")
 
 
@@ -193,23 +196,25 @@ _MINUTE = 60.0
 
 
 class StatusLine:
-    """The line of one reader; each method returns the status event to send, None where the line stays.
+    """The status line of one reader; methods return the status event to send, or None for no change.
 
-    ``pages``: address of the relay's pages, or empty. ``checked``: the turn has validators.
+    Args:
+        pages: address of the relay's pages, or empty.
+        checked: True if the turn has validators.
     """
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
         self._locale, self._pages, self._checked = locale, pages, checked
         self.current: Status | None = None
-        self.queued = False  # the turn waits for its session or for an agent
-        self._works: Status | None = None  # the line that says what the agent does
-        self._since = 0.0  # when the agent began, or the wait for it; seconds since the epoch; 0: neither
+        self.queued = False
+        self._works: Status | None = None  # the current line if it says what the agent does
+        self._since = 0.0  # Unix time at which the agent or the wait began; 0: neither
         self._minutes = 0
-        self._reason = False  # the line says why the last draft is void
+        self._reason = False  # the line explains why the last draft is void
         self._changes: list[str] = []
 
     def take(self, event: Event) -> Status | None:
-        """The line for what happened."""
+        """Update the line for an event of the turn."""
         self._note(event)
         body = event.body
         if isinstance(body, event_kinds.TurnFinished) and body.success:
@@ -226,17 +231,20 @@ class StatusLine:
         return self._show(status)
 
     def writing(self) -> Status | None:
-        """Text of the answer is on the page: the agent writes, unless the line says why a draft before it is void."""
+        """Show that the agent writes, unless the line explains why the last draft is void."""
         if self.current and self.current["data"]["done"]:
             return None
         self._works = None
         return self._done() if self._reason else self._show(status_event(say("writing", self._locale), done=True))
 
     def waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> Status | None:
-        """The line after a while without news.
+        """Update the line after a period without events.
 
-        ``before``: unfinished turns of its session before it. ``others``: turns that go before it to an agent, and
-        itself. ``why``: what keeps every worker from taking it, in the line's language; empty: nothing does.
+        Args:
+            now: Unix time.
+            before: unfinished turns of the session that come first.
+            others: turns that get an agent before this turn, including this turn.
+            why: reason why no worker can take the turn, in the line's language; empty if a worker can.
         """
         minutes = int((now - self._since) / _MINUTE) if self._since else 0
         if self.queued:
@@ -251,11 +259,11 @@ class StatusLine:
         return self._show(status_event(text, done=False))
 
     def lost(self) -> Status | None:
-        """The connection to the turn is lost, and the page with it: the turn goes on."""
+        """Say that the connection to the turn is lost and that the turn goes on."""
         return self._show(status_event(say("lost_stream", self._locale), done=True))
 
     def ended(self) -> Status | None:
-        """The stream ends before the turn: the line stays, and is done."""
+        """Mark the line as done because the stream ends before the turn."""
         return self._done()
 
     def _note(self, event: Event) -> None:
@@ -270,7 +278,7 @@ class StatusLine:
                 self._since = 0.0
             case event_kinds.TurnMended(changes=changes):
                 self._changes = list(changes)
-            case _:  # changes nothing here
+            case _:
                 pass
 
     def _done(self) -> Status | None:

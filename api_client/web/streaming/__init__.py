@@ -1,1 +1,1 @@
-"""From a turn's events to what a chat client receives."""
+"""Turn a turn's events into replies for chat clients."""

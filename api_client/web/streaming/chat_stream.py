@@ -1,4 +1,4 @@
-"""The stream of a chat: chunks of chat completions, and between them what only Open WebUI reads."""
+"""Stream a chat completion, with additional events for Open WebUI."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 
 
 def page_stream(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTurn) -> Response:
-    """The reply as a stream of chunks."""
+    """Return the reply as a stream of chunks."""
     headers = {"x-turn-id": turn.turn_id} | SSE_HEADERS
     return StreamingResponse(stream(relay, page_of(reply, mode), turn), media_type="text/event-stream", headers=headers)
 
 
 def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
-    """Return what all parts of the reply to ``ask`` have in common: without its text, which nobody needs any more."""
+    """Create the reply for a request; the reply does not keep the request's text in memory."""
     return Reply(
         turn_id=turn_id,
         model=ask.request.model,
@@ -59,7 +59,7 @@ def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
 
 
 def task_answer(ask: Ask) -> Response:
-    """The answer to a background request; no turn is made."""
+    """Answer a background request without a turn."""
     request, answer = ask.request, answer_task(ask.task, ask.request.messages)
     name = f"task-{secrets.token_hex(12)}"
     reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
@@ -72,9 +72,9 @@ def task_answer(ask: Ask) -> Response:
 
 
 async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
-    """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error.
+    """Stream the reply as Server-Sent Events, which always end with the answer's end or an error.
 
-    Of what happened before this reader came (``turn.seen``), it gets the result.
+    Events up to ``turn.seen`` are not streamed one by one: the reader gets their combined result.
     """
     reply, seen, whole = page.reply, turn.seen, False
     try:
@@ -88,7 +88,7 @@ async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIte
                 ) as events:
                     async for event in events:
                         if event is not None and isinstance(event.body, LogReset):
-                            seen = -1  # that too is news to this reader, and so is all that follows
+                            seen = -1  # the reset and all later events are new to this reader
                         for frame in await _frames(relay, page, event, seen) if event else await _waiting(relay, page):
                             yield frame
                         if event is not None and event.final:
@@ -109,7 +109,7 @@ async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIte
 
 
 async def _attached(relay: Relay, page: PageReply) -> str:
-    """What a chat shows below the answer: a note where that is set, links where its reader can follow them."""
+    """Return the text below the answer: a note if configured, and links to files if the reader can open them."""
     added, reply = list[str](), page.reply
     try:
         if (note := relay.settings.chat_note == "yes") or page.asked:
@@ -117,7 +117,7 @@ async def _attached(relay: Relay, page: PageReply) -> str:
             added.append((noted if note else recap_noted)(turn, reply.locale))
         if reply.pages:
             added.append(attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages))
-    except HelixError as error:  # the answer matters more
+    except HelixError as error:  # the answer is worth sending without additions
         log.warning("relay.nothing_attached", turn_id=reply.turn_id, error=type(error).__name__)
     return "".join(added)
 
@@ -145,12 +145,12 @@ def _broken(error: Exception, page: PageReply) -> list[bytes]:
 
 
 async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
-    """Return frames for a while without an event: a ping, and on a page how long it takes, or who is before it."""
+    """Return the frames for a period without events: a ping and, for Open WebUI, an updated status line."""
     if not page.progress:
         return [PING]
     before, others, why = 0, 0, ""
     if page.progress.queued:
-        with suppress(StoreUnavailable):  # the next one may tell
+        with suppress(StoreUnavailable):  # the next ping tries again
             place = await relay.client.sessions.place(page.reply.turn_id, page.reply.session_id)
             before, others = place.before, place.waiting
             turn = await relay.client.reader.get(page.reply.turn_id)
@@ -162,7 +162,7 @@ async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
 
 
 async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
-    """Return the frames that an event brings; ``seen`` is the number of the last one before this reader came."""
+    """Return the frames for an event; ``seen`` is the number of the last event before this reader came."""
     page.asked = page.asked or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
         if event.final and page.reply.page:

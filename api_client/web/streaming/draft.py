@@ -1,12 +1,15 @@
-"""The text a page shows while its turn goes on: grown, kept, taken back, settled.
+"""Track the draft that a page shows while its turn goes on, as a series of edits.
 
-Pure: events in, edits out. A draft is shown as it comes and taken back when it is void: the attempt is lost, begins
-again, did not finish, or is rejected, or the store lost the log. One rejection takes nothing back: when only named
-parts are missing (the step marker, a section, the header), the answer stays as it is and code puts the parts into it
-(surgical retry), so the page keeps it too, and what the agent sends for it is not shown. The same holds while a
-fallback repairs the answer. Nor is a draft taken back that broke off and that the next attempt goes on from: that
-attempt tells it again, and the page takes over what is new. In the end the page holds the accepted answer as
-``Reply.text`` gives it, or nothing.
+Text is shown as it arrives and removed when the draft becomes void: when the attempt is lost, restarted, incomplete
+or rejected, or the store has lost the event log. Three drafts stay on the page:
+
+- a draft that lacks only named parts (step marker, section, header): code inserts the parts (surgical retry), and the
+  agent's text for the parts is not shown;
+- a draft that a fallback repairs;
+- a draft that broke off and that the next attempt continues: the new attempt repeats the draft, and only new text is
+  added.
+
+In the end the page shows the accepted answer in the form of ``Reply.text``, or nothing.
 """
 
 from __future__ import annotations
@@ -23,31 +26,31 @@ from api_client.web.streaming.reply import Reply
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of the page's text: it becomes ``kept`` (None: stays as it is), then ``added`` is added to it."""
+    """One edit of the page's text: first replace the text by ``kept`` unless it is None, then append ``added``."""
 
     added: str = ""
     kept: str | None = None
 
 
 class Draft:
-    """The view of one reader's page on a turn's answer."""
+    """The draft of a turn's answer on one reader's page."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self._shown: list[str] = []
         self._coming, self._header = VisibleText(), GrowingHeader()
-        self._judged = False  # what is shown was judged; it may still become the answer
-        self._only_parts = False  # ... and every error names a part of it that is missing: the rest of it is kept
-        self._goes_on = False  # the attempt goes on from what is shown, and tells it again first
-        self._again: str | None = None  # what it has sent of that; None when nothing is sent again
+        self._judged = False  # the shown text was validated and may still become the answer
+        self._only_parts = False  # all validation errors name a missing part: the shown text is kept
+        self._goes_on = False  # the next attempt continues the shown text, and repeats it first
+        self._again: str | None = None  # the part repeated so far; None if nothing is repeated
 
     @property
     def shown(self) -> str:
-        """The text on the page."""
+        """Text on the page."""
         return "".join(self._shown)
 
     def take(self, event: Event) -> list[Edit]:
-        """Return what changes on the page because of ``event``; at most one edit."""
+        """Update the draft for an event; return at most one edit."""
         match event.body:
             case event_kinds.AttemptOutput(text=text):
                 return self._come(self._visible(text))
@@ -64,13 +67,13 @@ class Draft:
                 return self._begin_again()
             case event_kinds.AttemptLost(during=during) if (
                 during != "validating"
-            ):  # a judge that dies takes no text with it
+            ):  # losing a validator does not affect the text
                 return self._begin_again()
             case event_kinds.TurnFinished() as end if end.success:
                 return self._settle(self._reply.text(end.response, read_spans(end.markers, end.response)))
             case event_kinds.TurnFinished() | event_kinds.LogReset():
                 return self._take_back()
-            case _:  # says nothing about the text
+            case _:
                 pass
         return []
 
@@ -98,7 +101,7 @@ class Draft:
         return [] if self._judged and self._only_parts else self._take_back()
 
     def add(self, text: str) -> list[Edit]:
-        """Return what changes when something is added to the settled answer."""
+        """Append a text to the draft."""
         self._shown.append(text)
         return [Edit(text)] if text else []
 

@@ -1,4 +1,4 @@
-"""Waiting for a turn on behalf of a caller, as long as the caller and this relay are there. The turn minds neither."""
+"""Follow a turn for one request until the client disconnects or the relay stops; the turn itself goes on."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 _END = object()
-#: Waits that nobody needs any more, until they have really ended.
+#: Cancelled tasks that have not ended yet; the set keeps them from being garbage-collected.
 _ending: set[asyncio.Task[None]] = set()
 
 
 class WaitsForPerson(HelixError):
-    """The turn waits for a person longer than its caller does; it goes on without its caller."""
+    """The turn has been suspended for longer than the caller is willing to wait; the turn goes on."""
 
     code = "turn_suspended"
 
 
 class RelayStopping(HelixError):
-    """The relay is asked to stop while somebody waits for a turn; the turn goes on."""
+    """The relay stops while a request follows a turn; the turn goes on."""
 
     code = "stream_lost"
 
@@ -47,11 +47,13 @@ class RelayStopping(HelixError):
 async def follow(
     relay: Relay, turn_id: str, owner: str | None, *, patience: float = math.inf, **start: Any
 ) -> AsyncGenerator[Event | None]:
-    """The turn's events as ``TurnReader.follow`` brings them, from ``start``. Close it (``aclosing``).
+    """Yield a turn's events, and None for a ping. Close the iterator with ``aclosing``.
 
-    ``patience``: seconds for which a caller that wants the answer, and not the log, waits for a person. Raises
-    ``RelayStopping``: the relay stops. ``WaitsForPerson``: the turn was suspended for longer while this caller waited.
-    Otherwise as ``TurnReader.follow``.
+    Args:
+        patience: seconds that the caller waits while the turn is suspended.
+        start: position of the first event, as for ``TurnReader.follow``.
+
+    Raises ``RelayStopping``, ``WaitsForPerson`` and the errors of ``TurnReader.follow``.
     """
     events = relay.client.reader.follow(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
@@ -71,7 +73,7 @@ async def follow(
 
 
 def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
-    """The last words of a stream that cannot go on; the log gets the rest."""
+    """Log why a stream broke off and return the error that ends the stream."""
     if isinstance(error, WaitsForPerson):
         return goes_on(error.code, turn_id, locale)
     if isinstance(error, HelixError):
@@ -82,7 +84,7 @@ def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
 
 
 async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
-    """Return what a turn used, from its log; ends with the turn."""
+    """Follow a turn to its end and return its usage."""
     used = TurnUsage()
     async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
         async for event in events:
@@ -97,9 +99,9 @@ async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, 
 
 
 async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
-    """The turn after its end, and what it used.
+    """Wait for the end of a turn; return the turn and its usage.
 
-    Raises ``ApiError``: ``stream_lost``, ``turn_suspended``. ``ClientDisconnect``: the caller left.
+    Raises ``ApiError`` (``stream_lost``, ``turn_suspended``) and ``ClientDisconnect``.
     """
     try:
         with relay.readers.reading(turn_id):
@@ -119,7 +121,11 @@ async def result(request: Request, relay: Relay, turn_id: str, owner: str, local
 async def in_one_piece(
     request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
 ) -> Response:
-    """The answer after the turn's end; ``body`` makes it, None for a turn without one. Raises as ``result``."""
+    """Wait for the end of a turn and send its answer without streaming. Raises as ``result``.
+
+    Args:
+        body: builds the JSON body; None means that the turn has no answer, and its error is sent.
+    """
     turn, used = await result(request, relay, reply.turn_id, reply.owner, reply.locale)
     headers = {"x-turn-id": reply.turn_id}
     done = BackgroundTask(delivered, relay, reply.owner, reply.question, reply.turn_id)
@@ -135,7 +141,10 @@ async def _gone(request: Request) -> None:
 
 
 async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
-    """The result of ``task``. Raises ``ClientDisconnect``, ``RelayStopping``: something else happened first."""
+    """Wait for a task and return its result.
+
+    Raises ``RelayStopping`` if the relay stops first, ``ClientDisconnect`` if the client disconnects first.
+    """
     await asyncio.wait({task, stopping, *gone}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         return task.result()
@@ -145,18 +154,22 @@ async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: 
 
 
 def _end(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -> None:
-    """Give up a wait without waiting for its end here: this may run in a task that is being cancelled itself."""
+    """Cancel a task in the background: the current task may be in cancellation itself and must not wait."""
     ending = asyncio.create_task(_ended(task, events))
     _ending.add(ending)
     ending.add_done_callback(_ending.discard)
 
 
 async def _ended(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
-    """On Python 3.11 ``asyncio.wait_for``, which the store's client uses, may swallow a cancellation: ask again."""
+    """Cancel a task until it ends, then close its event stream.
+
+    On Python 3.11 ``asyncio.wait_for``, which the store's client uses, may swallow a cancellation, so one is not
+    enough.
+    """
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=0.1)
     if not task.cancelled():
-        task.exception()  # whatever it was, nobody waits for it
+        task.exception()  # retrieve the exception, or asyncio logs it
     if events is not None:
         await events.aclose()

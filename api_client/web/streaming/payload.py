@@ -1,4 +1,4 @@
-"""The payload of one event of a streamed reply, before it is written as JSON."""
+"""The payload of one event in a streamed reply, before JSON encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a turn's events to what a chat client receives. Pure: an event in, payloads out."""
+"""Build the parts of an OpenAI chat completion from a turn's events."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from api_client.web.streaming.token_usage import TurnUsage
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
-#: Characters of answer in one chunk.
+#: Most characters of an answer in one chunk.
 PIECE = 1_000
-#: The HTTP status a turn's end has when nothing was sent yet, and the type of its error object.
+#: Outcome -> HTTP status (if nothing was sent yet) and type of the error object.
 _ENDS = {
     "failed": (422, "enforcement_error"),
     "incomplete": (502, "server_error"),
@@ -36,16 +36,17 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The reply to one request: what all its parts have in common.
+    """The reply to one chat request: the values that all its parts share.
 
     Attributes:
-        created: seconds since the epoch.
-        status: the caller is Open WebUI: tell the progress as status events inside chunks, show no marker at all.
-        checked: the turn has validators, so that an accepted answer was checked.
-        pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
-        include_usage: a stream ends with a chunk that says what was used.
-        owner, session_id: the turn's. question: the hash that a repeat of it has too, or empty.
-        page: a page of Open WebUI shows it as it comes.
+        created: Unix time in seconds.
+        status: the caller is Open WebUI: send progress as status events inside chunks, show no marker.
+        checked: the turn has validators.
+        pages: address of the relay's pages without a trailing slash; empty if unknown.
+        include_usage: end the stream with a chunk that holds the usage.
+        owner: owner of the turn.
+        question: hash that identifies repeated requests, or empty.
+        page: Open WebUI shows the reply as it arrives.
     """
 
     turn_id: str
@@ -62,7 +63,7 @@ class Reply:
     page: bool = False
 
     def chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
-        """One chunk of this reply. A key ``event`` besides is read by Open WebUI, and ignored by everybody else."""
+        """Build a chunk of the reply. Open WebUI reads an additional key ``event``; other clients ignore it."""
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
             "object": "chat.completion.chunk",
@@ -72,17 +73,17 @@ class Reply:
         }
 
     def text(self, response: str, spans: Sequence[Span]) -> str:
-        """The accepted answer as this caller reads it: without its own marker; for Open WebUI without any that counts.
+        """Return an accepted answer as the caller reads it, without step markers.
 
-        Open WebUI draws comments as text, and a YAML header as a heading, so what it gets is a layer above; response.md
-        and ``/v1/turns`` keep them.
+        Open WebUI draws comments as text and YAML headers as headings, so its answer has no effective marker at all,
+        and fenced headers. The file response.md and ``/v1/turns`` keep the original text.
         """
         return fenced(page_text(response, spans)) if self.status else answer_text(response, spans)
 
     def completion(
         self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""
     ) -> Payload:
-        """The whole reply to a request without streaming; ``refusal`` says that the model refused, as OpenAI does."""
+        """Build the whole reply to a request without streaming; ``refusal`` is OpenAI's field of that name."""
         message: Payload = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
         if refusal:
             message["refusal"] = refusal
@@ -97,17 +98,20 @@ class Reply:
 
 
 def opening(reply: Reply) -> list[Payload]:
-    """Return what is sent before anything has happened."""
+    """Return the first chunk of a stream, which holds no text."""
     return [reply.chunk({"role": "assistant", "content": ""})]
 
 
 def pieces(text: str) -> list[str]:
-    """A text in pieces for one chunk each; none for an empty text."""
+    """Split a text into pieces for one chunk each; an empty text has no pieces."""
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
 def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
-    """With a turn's last event the answer and what is attached to it, or the error, else nothing."""
+    """Return the payloads of a turn's last event: the answer with attachments, or the error.
+
+    For any other event, return an empty list.
+    """
     end = event.body
     if not isinstance(end, event_kinds.TurnFinished):
         return []
@@ -123,9 +127,12 @@ def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
 
 
 def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
-    """The error a turn that ended without an answer is to its caller.
+    """Build the API error for a turn that ended without an answer.
 
-    ``outcome`` is also its code; ``error`` is the turn's own account, ``locale`` the language where that has no words.
+    Args:
+        outcome: the turn's outcome, which is also the error's code.
+        error: the error that the turn recorded.
+        locale: language of the message if the turn recorded none.
     """
     error = error or TurnError()
     message = error.message or _message(outcome, error.issues, locale)
@@ -136,7 +143,7 @@ def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
 
 
 def refusal_of(error: TurnError | None, locale: str) -> str:
-    """The value of the OpenAI field ``refusal`` for a turn that ended as ``refused``."""
+    """Return the value of OpenAI's field ``refusal`` for a turn with the outcome ``refused``."""
     return turn_error("refused", error, locale).message
 
 

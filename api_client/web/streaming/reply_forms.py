@@ -1,6 +1,6 @@
-"""The three forms of a streamed reply: validated text, live text that is taken back, drafts as reasoning.
+"""The three forms of a streamed reply: validated text only, live text, and drafts as reasoning.
 
-``page_of`` makes the form for a mode. Pure but for the text it remembers: events in, payloads out.
+``page_of`` creates the form for a stream mode.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from api_client.web.words import say
 
 
 class PageReply:
-    """A reply that shows the accepted answer only."""
+    """A streamed reply that shows only the accepted answer."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        #: Only Open WebUI shows it.
+        #: Status line, which only Open WebUI shows.
         self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
         self._spent = TurnUsage() if reply.include_usage else None
-        #: What is added to the answer, should there be one; and whether the turn waited for an answer.
+        #: Text to append to an answer; True if the turn was suspended.
         self.attached, self.asked = "", False
 
     def ask(self, text: str) -> list[Payload]:
-        """Return what shows a question to its reader. It stays in the chat, in front of the answer."""
+        """Return the payloads that show a question; the question stays in the chat, before the answer."""
         return [self.reply.chunk({"content": text})]
 
     def render(self, event: Event) -> list[Payload]:
-        """Return what is sent because of ``event``."""
+        """Return the payloads to send for an event."""
         if not self._spent:
             return self._rendered(event)
         self._spent.take(event)
@@ -49,18 +49,18 @@ class PageReply:
         return [*line, *ended(event, self.reply, self.attached)]
 
     def skip(self, event: Event) -> None:
-        """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
+        """Process an event from before the reader came; ``catch_up`` sends the combined result."""
         if self._spent:
             self._spent.take(event)
         if self.progress:
             self.progress.take(event)
 
     def catch_up(self) -> list[Payload]:
-        """Return what a reader who comes late has to be sent: where the turn is now."""
+        """Return the payloads that show a late reader the current state of the turn."""
         return self.line(self.progress.current) if self.progress else []
 
     def line(self, status: dict[str, Any] | None) -> list[Payload]:
-        """A status event inside a chunk that adds nothing; nothing without a status."""
+        """Wrap a status event in a chunk without text; return nothing without a status event."""
         return [{**self.reply.chunk({}), "event": status}] if status else []
 
 
@@ -104,10 +104,10 @@ class _DraftPage(PageReply):
 
 
 class LivePage(_DraftPage):
-    """A reply whose text is shown as it comes and taken back when it is void.
+    """A streamed reply that shows text as it arrives and removes void text.
 
-    Open WebUI reads frames of the Responses API between ordinary chunks, and the frame that says that a text is done
-    sets the text: so it can also be made shorter. Stored is what is there at the end.
+    Open WebUI accepts frames of the Responses API between ordinary chunks. The frame ``response.output_text.done``
+    sets the whole text, so it can also shorten the text. Open WebUI stores the last state.
     """
 
     def __init__(self, reply: Reply) -> None:
@@ -116,7 +116,7 @@ class LivePage(_DraftPage):
         self._place = {"output_index": 0, "item_id": f"msg_{reply.turn_id}", "content_index": 0}
 
     def ask(self, text: str) -> list[Payload]:
-        """Return the question behind the draft, with which it is taken back when the agent goes on."""
+        """Return the payloads that append a question to the draft; the question is removed with the draft."""
         return self._changed(self._draft.add(text))
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
@@ -151,7 +151,7 @@ class LivePage(_DraftPage):
 
 
 class ReasoningPage(_DraftPage):
-    """A reply that shows drafts as reasoning, which clients fold away; the answer follows when it is accepted."""
+    """A streamed reply that shows drafts as collapsible reasoning, and then the accepted answer."""
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
         void = f"\n\n{say('void', self.reply.locale)}\n\n"
@@ -163,6 +163,6 @@ class ReasoningPage(_DraftPage):
 
 
 def page_of(reply: Reply, mode: StreamMode) -> PageReply:
-    """The page for a mode."""
+    """Create the form of a reply for a stream mode."""
     kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: PageReply}[mode]
     return kind(reply)

@@ -1,8 +1,7 @@
-"""The use of a turn over all its attempts, in the shapes of OpenAI's two APIs.
+"""Sum the usage of all attempts of a turn, in the shapes of OpenAI's two APIs.
 
-Pure: events in, numbers out. Tokens and money are what the agents reported; zeros where they reported nothing, as the
-scripted agent does. A client that asked for one answer pays for all that it took: rejected, lost and repeated runs
-are in, and named.
+Tokens and costs are the numbers that the agents reported, or zero. The sum includes rejected, lost and repeated runs,
+which are also listed separately, because a client pays for all runs that its answer took.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from api_client.web.streaming.payload import Payload
 
 
 class TurnUsage:
-    """Adds up what the runs of a turn used. Takes the turn's events from the first; none may be left out."""
+    """Counter of a turn's usage; needs all events of the turn from the first."""
 
     def __init__(self) -> None:
         self._begin()
@@ -26,7 +25,7 @@ class TurnUsage:
         self._cost = 0.0
 
     def take(self, event: Event) -> None:
-        """Add what an event tells. A rejected answer's tokens were for nothing, and so are those of a broken run."""
+        """Add the usage of an event; tokens of rejected answers and broken runs also count as failed."""
         match event.body:
             case event_kinds.AttemptCompleted() as body:
                 self._last = self._add(body.usage or {})
@@ -39,11 +38,11 @@ class TurnUsage:
                 self._attempts = max(self._attempts, number)
             case event_kinds.LogReset():
                 self._begin()
-            case _:  # used nothing
+            case _:
                 pass
 
     def _add(self, used: Mapping[str, Any]) -> int:
-        """Add the tokens of one run; returns how many."""
+        """Add the usage of one run and return its tokens."""
         given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
         self._input += given
         self._output += made
@@ -51,11 +50,11 @@ class TurnUsage:
         return given + made
 
     def _details(self) -> Payload:
-        """Figures beyond OpenAI's fields: runs, tokens of runs whose answer was not accepted, US dollars."""
+        """Return the fields that OpenAI does not have: runs, tokens of failed runs, cost in US dollars."""
         return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
 
     def usage(self) -> Payload:
-        """For a chat completion."""
+        """Return the usage object of a chat completion."""
         return {
             "prompt_tokens": self._input,
             "completion_tokens": self._output,
@@ -64,7 +63,7 @@ class TurnUsage:
         }
 
     def response_usage(self) -> Payload:
-        """For a response."""
+        """Return the usage object of a response."""
         return {
             "input_tokens": self._input,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
