@@ -1,4 +1,5 @@
-"""The wire both sides speak: turns, events, key names, task names, settings. Standard library only.
+"""Types shared by the client and the worker: turns, events, key names, task names and settings. Standard library
+only.
 
-``api_client`` and ``worker`` meet here and nowhere else, so either side can be read, tested and replaced alone.
+``api_client`` and ``worker`` meet only here, so each can be read, tested and replaced alone.
 """

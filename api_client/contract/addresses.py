@@ -1,13 +1,13 @@
-"""Which IP addresses are of the public internet: for webhooks, and for the hosts that a sandbox may reach."""
+"""Tell public IP addresses from internal ones, for webhooks and for the hosts that a sandbox may reach."""
 
 from __future__ import annotations
 
 import ipaddress
 
-#: IPv6 addresses that carry an IPv4 address in their last 32 bits (NAT64, RFC 6052).
+#: IPv6 prefix whose last 32 bits hold an IPv4 address (NAT64, RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-#: Of no public host, whatever Python says: IPv4-compatible, local NAT64 (RFC 8215), segment routing, former site-local,
-#: protocols' own (RFC 6890), and the host of a virtual machine at Azure.
+#: Internal networks that Python reports as global: IPv4-compatible, local NAT64 (RFC 8215), segment routing, former
+#: site-local, protocol assignments (RFC 6890), and Azure's virtual machine host.
 _NEVER = tuple(
     map(
         ipaddress.ip_network,
@@ -17,7 +17,7 @@ _NEVER = tuple(
 
 
 def is_inner(address: str) -> bool:
-    """Return whether an IP address is not one of the public internet. Pure."""
+    """Return whether an IP address lies outside the public internet."""
     number = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(number, ipaddress.IPv6Address):
         if number in _NAT64:

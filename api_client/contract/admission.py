@@ -1,7 +1,8 @@
 """The admission port: checks that a turn passes, in order, before it is stored.
 
-The client (``api_client.client``) makes the list; the submitter runs it and knows none of them. An installed package
-adds one by an entry point of the group ``helix_turns.admissions``: a callable that takes the ``Store``.
+``api_client.client`` lists the admissions, and the submitter runs them. An installed package adds one through an
+entry
+point of the group ``helix_turns.admissions``: a callable that takes the ``Store``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from api_client.contract.turn import TurnRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A turn that somebody wants to have stored."""
+    """A turn that a caller submits, before it is stored."""
 
     turn_id: str
     request: TurnRequest
@@ -22,21 +23,22 @@ class Submission:
 
 
 class Admission:
-    """One check. Override what you need; raise a ``HelixError`` to refuse: ``NotAdmitted``, if it is ``admit_run``.
+    """A check that a turn must pass. Override the methods you need; raise a ``HelixError`` to refuse the turn.
 
-    A process may die after any of these calls, and a client repeats a submit under the same ``turn_id``. So each method
-    must do the same when it is called again, and what ``hold`` took must come free by itself where no turn follows.
+    ``admit_run`` refuses with ``NotAdmitted``. A process may die after any call, and a client repeats a submit with
+    the same
+    ``turn_id``: each method must be idempotent, and whatever ``hold`` reserves must expire when no turn follows.
     """
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request to store: as it came, or completed. The first thing that is called for a turn."""
+        """Return the request to store, unchanged or completed. Called before any other method of an admission."""
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:
         """Take what these turns need, such as a part of a quota: for all of them or for none."""
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
-        """Return if a stored turn's agent may run once more, by ``model``. A worker asks before each run."""
+        """Allow one more agent run of a stored turn with this model, or raise. Workers call this before each run."""
 
     async def release(self, turn: Submission) -> None:
-        """Give back what ``hold`` took: the turn is not stored, since a later check or the store refused it."""
+        """Give back what ``hold`` reserved, because a later check or the store refused the turn."""

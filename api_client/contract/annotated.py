@@ -1,4 +1,4 @@
-"""The reader of a JSON value, by the annotation of its field: what does not fit is the type's empty value."""
+"""Read JSON values by the annotation of their field. A value of another type becomes the type's empty value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _list(value: Any) -> list[Any] | tuple[Any, ...]:
     return value if isinstance(value, list | tuple) else ()
 
 
-#: Annotation -> how a field is read.
+#: Annotation -> reader of a field.
 READ: dict[str, Callable[[Any], Any]] = {
     "int": lambda value: int(_number(value)),
     "float": lambda value: value if _number(value) else 0,

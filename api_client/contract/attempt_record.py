@@ -1,4 +1,4 @@
-"""An attempt: one agent run of a turn, and what was made of its answer."""
+"""An attempt: one agent run of a turn and the validation of its answer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from api_client.contract.issue import ValidationIssue
 
 @frozen(slots=True, kw_only=True)
 class AttemptFacts:
-    """The record of one agent run of a turn. Times in seconds since the epoch, 0 when not yet.
+    """The record of one agent run of a turn, without its number. Times are seconds since the epoch, 0 if unset.
 
     Attributes:
-        prompt: what the agent was asked: the user's message, or the feedback.
-        sent: what it was really sent, where that is more than ``prompt``: system, messages, continues. Secrets masked.
-        text: the raw answer of this attempt; of one that went on from a break: the text so far, and what it added.
-        answer: the text that was judged: ``text``, or the repaired part spliced into the answer before it.
-        completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
-        edits: where ``answer`` is not ``text``: what of the text was put in, and what was left out, in words.
-        issues: what the validators found.
-        decision: accept | retry | fallback | fail, or empty when it was never judged.
-        feedback: what the agent is asked because of this attempt, when it is asked again.
-        goes_on: this attempt broke off; the next one, or after a passing error itself, goes on from its text.
-        ``mended``, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
-        shadow: what rules in shadow found in ``answer``; it decided nothing.
-        verification: what gates and a verifier found, where these judge.
-        evidence: what rules collected about the run, by rule.
-        deliveries: how often it was started; more than one means that a worker died or froze in it.
-        last_delivery: number, over the whole turn, of the delivery whose result this is.
+            prompt: the user's message, or the feedback on the attempt before.
+            sent: what the agent received beyond ``prompt``: system prompt, messages, continuation. Secrets are
+            masked.
+            text: the raw answer; after a continuation, the text so far and what was added.
+            answer: the validated text: ``text``, or the repaired part spliced into the answer before.
+            completion: verdict on the run, with its evidence: ``{"verdict": ..., "reason": ..., ...}``.
+            edits: in words, how ``answer`` was made from ``text``; empty if they are equal.
+            issues: the findings of the validators.
+            decision: accept | retry | fallback | fail, or empty if the answer was never validated.
+            feedback: what the agent is asked next because of this attempt.
+            goes_on: the run broke off; the next run continues its text.
+            ``mended``, changes, remaining: the fallback's repaired answer, its changes, and the issues it left.
+            shadow: findings of rules in shadow mode; they decide nothing.
+            verification: findings of gates and of the verifier of a phase.
+            evidence: what rules collected about the run, by rule.
+            deliveries: how often the run was started; more than one means that a worker died or froze.
+            last_delivery: number, within the turn, of the delivery that gave this result.
     """
 
     prompt: str = ""
@@ -58,12 +59,12 @@ class AttemptFacts:
 
 @frozen(slots=True, kw_only=True)
 class AttemptRecord(AttemptFacts):
-    """One agent run of a turn, as it stays queryable, with its number, from 1."""
+    """One agent run of a turn with its number, counted from 1."""
 
     number: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The attempt as a JSON-ready mapping."""
+        """Return the attempt as a JSON-ready dict."""
         return {"number": self.number} | asdict(self)
 
 

@@ -1,8 +1,10 @@
-"""A tool call as a person is shown it: exactly what runs, in letters that everybody sees. Pure.
+"""Show a tool call to a person exactly as it will run, in characters that everybody sees.
 
-What cannot be seen, or looks like something else, is written between ``⟦`` and ``⟧``: ``⟦tab⟧``, ``⟦U+200B⟧``,
-``⟦U+0020 ×2000⟧``, and these two signs themselves. A value that is not a text is behind ``⟦JSON⟧``. A secret of this
-installation is ``⟦secret⟧``, where no letter of it means anything to a shell.
+Invisible or look-alike characters are written between ``⟦`` and ``⟧``: ``⟦tab⟧``, ``⟦U+200B⟧``, ``⟦U+0020 ×2000⟧``,
+and
+the two brackets themselves. A value that is not a string follows ``⟦JSON⟧``. A secret of this installation is shown
+as
+``⟦secret⟧`` if none of its characters means anything to a shell.
 """
 
 from __future__ import annotations
@@ -13,27 +15,29 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Longest call that a person can be shown, in bytes.
+#: Longest call that is shown to a person, in bytes.
 MAX_SHOWN_BYTES = 16_384
-#: A secret of these letters alone can be masked: nothing of it is run, expanded, or the end of a word.
+#: A secret may be masked if it has only these characters: none of them is executed, expanded, or ends a word.
 _HARMLESS = re.compile(r"[\w.+/=:@%,-]+", re.ASCII)
-#: Drawn as nothing or as a blank, though Unicode calls them printable letters and signs; marks are drawn into others.
+#: Printable characters that are drawn as nothing or as a blank, and categories that combine with other characters.
 _BLANK, _MARKS = frozenset("\u115f\u1160\u2800\u3164\uffa0"), frozenset({"Mn", "Me"})
 _SIGNS, _TAB = frozenset("⟦⟧"), "⟦tab⟧"
-#: 40 equal blanks or line ends in a row are not drawn: they would push the rest out of sight.
+#: 40 or more equal blanks or line ends in a row are abbreviated: they would push the rest out of sight.
 _ROW = re.compile(r"( |\n)\1{39,}")
 _LATIN_WORD = re.compile(r"\w*[A-Za-z]\w*")
 
 
 class NotShown(ValueError):
-    """A call that a person cannot be shown whole; its text is the reason: ``too_long`` or ``with_secret``."""
+    """A tool call that cannot be shown whole. The message is the reason: ``too_long`` or ``with_secret``."""
 
 
 def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return a call's tool and all of its arguments as they are shown; ``secrets``: the longest first.
+    """Return the tool name and all arguments of a call as a person sees them.
+
+    Pass ``secrets`` longest first.
 
     Raises:
-        NotShown: it is too long, or names a secret that cannot be masked safely.
+            NotShown: the call is too long, or names a secret that cannot be masked safely.
     """
     found = {_named(name): _value(value, secrets) for name, value in arguments.items()}
     named = _named(tool)
@@ -43,7 +47,7 @@ def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tu
 
 
 def visible(text: str) -> str:
-    """Return a text with everything written out that a reader would not see in it."""
+    """Return a text with every invisible or misleading character spelled out."""
     alien = {at for word in _LATIN_WORD.finditer(text) for at in range(*word.span()) if _is_alien(text[at])}
     letters = (_written_out(each) if at in alien or _is_unseen(each) else each for at, each in enumerate(text))
     return _ROW.sub(lambda row: f"⟦U+{ord(row[1]):04X} ×{len(row[0])}⟧", "".join(letters))
@@ -76,7 +80,7 @@ def _is_unseen(letter: str) -> bool:
 
 
 def _is_alien(letter: str) -> bool:
-    """Return whether it is a letter of another alphabet, such as a Cyrillic a among Latin ones."""
+    """Return whether a character is a letter of another alphabet, such as a Cyrillic a among Latin letters."""
     return letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN ")
 
 

@@ -1,4 +1,4 @@
-"""Moments as people read them."""
+"""Format points in time for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 
 def clock_time(at: float, now: float) -> str:
-    """A moment as people read it, with its zone: ``14:30 UTC``, on another day with its date."""
+    """Format a time with its zone: ``14:30 UTC``. Another day gets its date too."""
     moment = datetime.fromtimestamp(at).astimezone()
     near = abs(at - now) < timedelta(hours=20).total_seconds()
     return f"{moment:%H:%M %Z}" if near else f"{moment:%Y-%m-%d %H:%M %Z}"

@@ -1,4 +1,4 @@
-"""The end of an agent's run, as a record keeps it: the verdict over the run, with its evidence."""
+"""The verdict on an agent run, with its evidence."""
 
 from __future__ import annotations
 
@@ -8,85 +8,86 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """The end of an agent run."""
+    """How an agent run ended."""
 
-    #: The agent really finished; its text may be judged.
+    #: The agent finished, so its text may be validated.
     COMPLETE = "complete"
-    #: It ended early (died, was cut off, said nothing, ran into the idle or total time limit).
+    #: The run ended early: it died, was cut off, gave no answer, or reached the idle or total time limit.
     INCOMPLETE = "incomplete"
-    #: We were asked to stop it, and did.
+    #: The run was stopped on request.
     CANCELLED = "cancelled"
-    #: The model refused, or its service's filter stopped it: the provider says so.
+    #: The model refused, or the provider's filter stopped the model.
     REFUSED = "refused"
-    #: It ended because a person has to say whether a tool call may run; it goes on from there.
+    #: The run waits for a person to decide on a tool call, and continues afterwards.
     ASKS = "asks"
-    #: It could not work; ``Completion.kind`` is the kind of error.
+    #: The agent could not work; ``Completion.kind`` says why.
     ERROR = "error"
 
 
 class ErrorKind(StrEnum):
-    """Kinds of error a runner can tell apart."""
+    """Kinds of error that a runner can tell apart."""
 
-    #: Passes by itself: 429, 5xx, network. Asked again after a while, without using up an attempt.
+    #: Temporary: 429, 5xx, network. Retried after a while without using up an attempt.
     TRANSIENT = "transient"
-    #: Does not pass: bad request, bad credentials.
+    #: Permanent: bad request or bad credentials.
     PERMANENT = "permanent"
-    #: The installation is wrong: programme missing, hooks not loaded, script unreadable.
+    #: The installation is wrong: program missing, hooks not loaded, script unreadable.
     CONFIG = "config"
-    #: This machine is short of disk, memory, processes or descriptors: another one can run the agent.
+    #: This machine lacks disk, memory, processes or descriptors: another machine can run the agent.
     HOST = "host"
-    #: The agent's session to continue is gone; the run starts afresh.
+    #: The agent's session no longer exists; the run starts afresh.
     SESSION_LOST = "session_lost"
     #: A limit of the agent itself: turns, money, output size.
     LIMIT = "limit"
 
 
 class Fault(StrEnum):
-    """What a model's service has against a run: another model may take it over (``fallbacks`` in a model's block)."""
+    """The provider's reason for failing a run; another model may take the run over (``fallbacks`` in a model's
+    block).
+    """
 
-    #: 429, or the account has no money left.
+    #: 429, or the account has no credit.
     LIMIT = "limit"
-    #: 5xx and 529, or no answer at all.
+    #: 5xx, 529, or no response.
     OVERLOADED = "overloaded"
-    #: The question is too long for the model.
+    #: The prompt is too long for the model.
     CONTEXT_LENGTH = "context_length"
-    #: 401, 403: the key does not count.
+    #: 401 or 403: the key is not accepted.
     AUTH = "auth"
 
 
 class Why(StrEnum):
-    """The reason why a run is incomplete; the user's words for it are in ``contract/messages.toml``."""
+    """Why a run is incomplete or refused. ``contract/messages.toml`` has the user's words for each reason."""
 
-    #: It ended by itself, without the evidence that it had finished.
+    #: The run ended by itself without evidence that the agent had finished.
     BROKE_OFF = "broke_off"
     KILLED = "killed"
-    #: It finished, but there is no answer.
+    #: The agent finished without an answer.
     SILENT = "silent"
-    #: It did nothing for too long.
+    #: The agent did nothing for too long.
     IDLE = "idle"
     DEADLINE = "deadline"
-    #: Of a refusal: the model's own, or its service's filter.
+    #: Refused by the model itself, or by the provider's filter.
     REFUSED = "refused"
     FILTERED = "filtered"
 
 
-#: In a run's evidence: a SIGKILL ended it that neither its worker nor its guard sent, such as the kernel's for memory.
+#: Evidence that a SIGKILL from outside ended the run, such as the kernel's when memory is short.
 KILLED_BY, OTHERS = "killed_by", "others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """The verdict over one run, with its evidence.
+    """The verdict on one agent run, with its evidence.
 
     Attributes:
-        verdict: how it ended.
-        reason: one English sentence for operators.
-        why: why it is incomplete or refused, for the user's message; None for other verdicts.
-        kind: of what kind the error is; None unless ``verdict`` is ERROR.
-        retry_after: seconds to wait before a transient error is tried again; 0 when unknown.
-        busy: the service has too much to do or limits us (429, 529): waiting longer helps, asking soon does not.
-        fault: what the service has against an error's run, where it said so.
-        evidence: JSON-ready facts the verdict rests on (exit code, signal, marks, ...).
+            reason: one English sentence for operators.
+            why: why the run is incomplete or refused, for the user's message; None for other verdicts.
+            kind: the kind of error; None unless ``verdict`` is ERROR.
+            retry_after: seconds to wait before retrying a transient error; 0 if unknown.
+            busy: the provider is overloaded or limits requests (429, 529), so a longer wait helps.
+            fault: the provider's reason, if it gave one.
+            evidence: JSON-ready facts behind the verdict (exit code, signal, process tags, ...).
     """
 
     verdict: Verdict
@@ -100,14 +101,16 @@ class Completion:
 
     @property
     def lost(self) -> bool:
-        """Return whether the run was taken from its worker and says nothing of the agent: others killed it."""
+        """Return whether somebody other than the worker killed the run, so that the run says nothing about the
+        agent.
+        """
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     @property
     def spent(self) -> bool:
-        """Return whether the account at the service has no money left: a limit that does not pass."""
+        """Return whether the provider's account has no credit left."""
         return self.kind is ErrorKind.PERMANENT and self.fault is Fault.LIMIT
 
     def to_dict(self) -> dict[str, Any]:
-        """The completion as a JSON-ready mapping."""
+        """Return the completion as a JSON-ready dict."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

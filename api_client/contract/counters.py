@@ -1,8 +1,10 @@
-"""Every counter, once: its name, its labels, what it counts (docs/operations.md has the same table).
+"""Declare all counters: name, labels and meaning. docs/operations.md shows the same table.
 
-A counter is a field of the metrics hashes, ``name|label|label``. The Lua command that changes the turn appends what it
-counts to the list of pending counters; reapers add that to the hashes, and readers add what is still pending.
-Label sets are bounded: models and validators are those of the settings, steps and outcomes those of the contract.
+A counter is a field ``name|label|label`` of the metrics hashes. The Lua command that changes a turn appends its
+counts
+to a list of pending counters. Reapers add pending counters to the hashes; readers include those still pending.
+Label
+sets are bounded: models and validators come from the settings, steps and outcomes from the contract.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from api_client.contract.catalogue import collect_declarations
 from api_client.contract.counter_declaration import CounterDeclaration
 from api_client.contract.turn import Turn
 
-#: Upper bounds of the buckets a duration is counted in, in milliseconds; beyond the last it is ``inf``.
+#: Upper bounds of the buckets of a duration, in milliseconds; longer durations count as ``inf``.
 BOUNDS_MS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000)
-#: How the last bucket is written.
+#: Name of the last bucket.
 BEYOND = "inf"
-#: What a label is called where nothing fits, such as the step of a turn that has no accepted answer.
+#: Label for no value, such as the step of a turn without an accepted answer.
 NONE = "none"
 OTHER = "other"
 
@@ -81,9 +83,9 @@ COUNTERS: dict[str, CounterDeclaration] = {
 
 @lru_cache(maxsize=4096)  # few, and asked for again in each turn
 def counter(name: str, *labels: str) -> str:
-    """The field of a counter. Labels come in the order of ``COUNTERS``.
+    """Return the hash field of a counter. Labels come in the order of ``COUNTERS``.
 
-    Raises ``KeyError``, ``ValueError``: there is no such counter, or it has other labels.
+    Raises ``KeyError`` for an unknown counter and ``ValueError`` for a wrong number of labels.
     """
     wanted = COUNTERS[name].labels
     if len(labels) != len(wanted):
@@ -92,7 +94,10 @@ def counter(name: str, *labels: str) -> str:
 
 
 def timed(name: str, ms: int, *labels: str) -> dict[str, int]:
-    """A duration as the store counts it, for one that is measured elsewhere. Raises as ``counter``."""
+    """Return the counter increments of one measured duration in milliseconds.
+
+    Raises ``KeyError`` or ``ValueError`` for an unknown counter or wrong labels.
+    """
     bucket = next((str(bound) for bound in BOUNDS_MS if ms <= bound), BEYOND)
     _, *given = counter(name, *labels).split("|")
     return {"|".join((f"{name}.ms", *given)): ms, "|".join((f"{name}.le", *given, bucket)): 1}
@@ -100,13 +105,13 @@ def timed(name: str, ms: int, *labels: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def label(text: str) -> str:
-    """A label as it is stored: no separator, nothing unprintable, not long."""
+    """Return a text as a metrics label: printable, short, without the separator."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
     return clean[:_LONGEST_LABEL] or NONE
 
 
 def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
-    """When a command counted (seconds since the epoch, the store's clock), and what."""
+    """Read an entry of pending counters: its time (seconds since the epoch) and the increment of each counter."""
     at, *lines = entry.decode().split("\n")
     counted: dict[str, int] = {}
     for line in lines:
@@ -116,7 +121,7 @@ def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
 
 
 def parse(field: str) -> tuple[str, tuple[str, ...]]:
-    """A field's name and labels."""
+    """Split a counter's hash field into name and labels."""
     name, *labels = field.split("|")
     return name, tuple(labels)
 

@@ -1,4 +1,4 @@
-"""The decision on a turn that waits: by a person, a program, or its time-out."""
+"""The decision on a suspended turn, made by a person, a program or the time-out."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from api_client.contract.open_enum import OpenEnum
 
 #: Longest note and longest text, in characters.
 MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
-#: Longest id of a decision; the ids of a turn's decisions are kept in one text, with spaces between them.
+#: Longest id of a decision. All ids of a turn's decisions are kept in one space-separated text.
 MAX_ID = 64
-#: The decision of an attempt whose turn was handed on: to another model, or to a person.
+#: Decision of an attempt whose turn was escalated to another model or to a person.
 HANDED_ON = "escalate"
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 _ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
 
 
 class DecisionKind(OpenEnum):
-    """The decisions of a person; a plug-in's question may have others."""
+    """The decisions that a person can make; a plug-in's question may have others."""
 
-    #: The last good result counts as it is.
+    #: Accept the last good result as it is.
     APPROVE = "approve"
     #: The given text counts; where files are the answer, those that are there now.
     EDIT = "edit"
-    #: The agent is asked again, with the note.
+    #: Run the agent again with the note.
     RETRY = "retry"
-    #: The turn fails.
+    #: Fail the turn.
     REJECT = "reject"
 
 
-#: What a time-out may decide: only what needs no text from a person.
+#: Decisions that a time-out may make, because they need no text from a person.
 DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDecision:
-    """A decision that was taken.
+    """A decision on a suspended turn.
 
     Attributes:
-        by: who decided: ``key:...``, user@host, or ``timeout``.
-        for_: the name they gave; on the wire ``for``.
-        text: of an edit, the answer that counts.
-        at: when, in seconds since the epoch.
+            by: ``key:...``, user@host, or ``timeout``.
+            for_: the name that the caller gave; ``for`` on the wire.
+            text: the accepted answer of an edit.
+            at: seconds since the epoch.
     """
 
     kind: DecisionKind
@@ -57,24 +57,24 @@ class TurnDecision:
 
     @property
     def who(self) -> str:
-        """Return who decided, for people: ``key:1a2b for alice``, or the time-out."""
+        """Describe who decided: ``key:1a2b for alice``, or the time-out."""
         return " for ".join(filter(None, ["the time-out" if self.timed_out else self.by, self.for_]))
 
     @property
     def timed_out(self) -> bool:
-        """True when nobody decided in time."""
+        """Return whether nobody decided in time."""
         return self.by in {"", "timeout"}
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as a JSON-ready mapping."""
+        """Return the decision as a JSON-ready dict."""
         data = {"kind": self.kind.value, "by": self.by, "for": self.for_, "note": self.note, "text": self.text}
         return {**data, "at": self.at}
 
     @classmethod
     def from_json(cls, text: str) -> TurnDecision | None:
-        """Read a stored one, which ``turn.lua`` wrote; None for an empty text or object.
+        """Read a decision that ``turn.lua`` stored; return None for an empty text or object.
 
-        Raises ``ValueError``: the text is not JSON.
+        Raises ``ValueError`` if the text is not JSON.
         """
         data = json.loads(text or "{}")
         if not data:
@@ -83,12 +83,14 @@ class TurnDecision:
         return cls(kind=DecisionKind(data.get("kind", "")), at=float(data.get("at", 0)), **texts)
 
 
-#: Fields of a decision that are texts, and their names on the wire.
+#: Text fields of a decision and their names on the wire.
 _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_decision(kind: str, note: str, text: str, decision_id: str = "") -> None:
-    """Refuse what no kind of question takes. Raises ``BadRequest``: names the field."""
+    """Check the format of a decision's kind, note, text and id. Raises ``BadRequest``, which names the wrong
+    field.
+    """
     if not _WORD.fullmatch(kind):
         raise BadRequest(f"decision must be a word such as {', '.join(DecisionKind)}", param="decision")
     if decision_id and not _ID.fullmatch(decision_id):

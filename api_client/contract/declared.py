@@ -1,8 +1,9 @@
-"""Reads what users write by their declaration, and finds all its problems at once.
+"""Read files and values that users write against a declaration, and report all problems at once.
 
-A *kind* is a function from a value, as YAML, TOML or JSON gives it, to the value that the program uses. It raises
-``ValueError`` with what the value must be, or ``Invalid`` with several problems. ``record``, ``each`` and ``kind_of``
-make kinds of kinds; ``Problem`` is what a file's reader tells, with the place.
+A *kind* is a function that converts a value from YAML, TOML or JSON into the value that the program uses. A kind
+raises
+``ValueError`` with a message such as "must be ...", or ``Invalid`` with several problems. ``record``, ``each`` and
+``kind_of`` build kinds. ``Problem`` is one reported problem with its place.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeAlias
 
-#: The way to a value: keys, and positions from 0.
+#: Path to a value: keys, and list positions from 0.
 Where: TypeAlias = tuple[str | int, ...]
 Kind: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. ``line`` and ``column`` count from 1; 0 where it is in no text.
+    """One problem of a value. ``line`` and ``column`` count from 1, and are 0 if the value comes from no text.
 
-    ``of_key``: it is the key that is wrong, not its value.
+    ``of_key``: the key is wrong, not its value.
     """
 
     where: Where
@@ -35,7 +36,7 @@ class Problem:
 
     @property
     def path(self) -> str:
-        """The way to the value as people write it: ``rules[2].name``, counted from 1."""
+        """The path to the value as people write it, with positions from 1: ``rules[2].name``."""
         return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in self.where).lstrip(".")
 
     def __str__(self) -> str:
@@ -44,7 +45,7 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """Several problems of one value."""
+    """Raised for a value with one or more problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -52,21 +53,21 @@ class Invalid(ValueError):
 
 
 class Plain(str):
-    """A scalar that a file holds without quotes: a text, or what it looks like."""
+    """A scalar that a YAML file holds without quotes: a text, a number, or true or false."""
 
 
 class Findings:
-    """The problems of the parts of a value."""
+    """Collects the problems found in the parts of a value."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def wrong(self, message: str, *where: str | int, of_key: bool = False) -> None:
-        """Note a problem of a part, or of its key."""
+        """Add a problem of a part or, with ``of_key``, of its key."""
         self.problems.append(Problem(where, message, of_key))
 
     def read(self, kind: Kind, value: Any, *where: str | int) -> Any:
-        """A part by its kind; None where it is wrong."""
+        """Convert a part by its kind. Record a problem and return None if the part is wrong."""
         try:
             return kind(value)
         except Invalid as error:
@@ -76,24 +77,24 @@ class Findings:
         return None
 
     def end(self) -> None:
-        """Raise what was found, if anything was."""
+        """Raise ``Invalid`` if any problem was recorded."""
         if self.problems:
             raise Invalid(self.problems)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'NAME'?`` where a known name is close, else nothing."""
+    """Return ``; did you mean 'NAME'?`` for the closest known name; empty without a close one."""
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def unknown(name: object, known: Collection[str]) -> str:
-    """Name the fault of a key that means nothing: the likely one, or all there are."""
+    """Return the message about an unknown key, with the closest known key or all known keys."""
     return "no such key" + (nearest(str(name), known) or f"; there are: {', '.join(known)}")
 
 
 def noun_of(value: object) -> str:
-    """What a value is, for a message."""
+    """Describe a value's type for a message, such as ``a number``."""
     nouns = {bool: "true or false", int: "a number", float: "a number", dict: "a mapping", list: "a list"}
     if isinstance(value, str):
         return "a text"
@@ -101,7 +102,10 @@ def noun_of(value: object) -> str:
 
 
 def record(kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = "it", *, blank: bool = False) -> Kind:
-    """A mapping with these keys. ``blank``: a key without a value counts as left out; else its kind gets None."""
+    """Return a kind that reads a mapping with these keys.
+
+    With ``blank``, a key without a value counts as missing; otherwise the key's kind gets None.
+    """
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -123,7 +127,9 @@ def record(kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = 
 
 
 def each(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> Kind:
-    """A list of values of a kind. ``noun``: what they are, as ``paths``. ``single``: one may stand without its list."""
+    """Return a kind that reads a list of values. ``noun`` names the values in messages; ``single`` allows a lone
+    value.
+    """
 
     def read(value: Any) -> tuple[Any, ...]:
         if single and (value is None or isinstance(value, str)):
@@ -141,7 +147,7 @@ def each(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> 
 
 
 def yes(value: Any) -> bool:
-    """True or false."""
+    """Read true or false."""
     plain = resolved(value)
     if not isinstance(plain, bool):
         raise ValueError(f"must be true or false, not {value!r:.40}")
@@ -149,7 +155,7 @@ def yes(value: Any) -> bool:
 
 
 def whole(low: int | None = None, high: int | None = None, *, also: int | None = None) -> Kind:
-    """A whole number; with limits, both included, or ``also``."""
+    """Return a kind that reads an integer from ``low`` to ``high``, both included, or the value ``also``."""
     limits = "" if low is None else f" from {low} to {high}" if high is not None else f", {low} or more"
     beside = "" if also is None else f", or {also}"
 
@@ -164,7 +170,7 @@ def whole(low: int | None = None, high: int | None = None, *, also: int | None =
 
 
 def word(value: Any) -> str:
-    """A single value as it is written: ``12`` is a text too."""
+    """Read a single value as text, as written: ``12`` is a text too."""
     if value is None:
         raise ValueError("must not be empty")
     if not isinstance(value, str):
@@ -173,7 +179,7 @@ def word(value: Any) -> str:
 
 
 def one_of(names: Iterable[str]) -> Kind:
-    """One of these words; of an enumeration, its member."""
+    """Return a kind that reads one of these words, or the member of an enumeration."""
     members = {str(name): name for name in names}
 
     def read(value: Any) -> str:
@@ -185,23 +191,23 @@ def one_of(names: Iterable[str]) -> Kind:
 
 
 def settable(made: type[Any]) -> dict[str, Field[Any]]:
-    """The fields of a dataclass that a file may set: those that say what they are for."""
+    """Return the dataclass fields that a file may set: those with a ``what`` in their metadata."""
     return {one.name: one for one in fields(made) if "what" in one.metadata}
 
 
 def default_of(one: Field[Any]) -> Any:
-    """A field's default."""
+    """Return the default value of a dataclass field."""
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def fields_of(made: type[Any]) -> Kind:
-    """The arguments for a dataclass, by the types of the fields that a file may set."""
+    """Return a kind that reads the arguments of a dataclass, converted by the types of its settable fields."""
     hints = typing.get_type_hints(made)
     return record({name: kind_of(hints[name]) for name in settable(made)})
 
 
 def kind_of(hint: Any) -> Kind:
-    """The kind of a type: str, int, bool, an enumeration, a tuple of these, or a mapping of anything."""
+    """Return the kind for a type: str, int, bool, an enumeration, a tuple of these, or any mapping."""
     origin = typing.get_origin(hint)
     if origin is tuple:
         return each(kind_of(typing.get_args(hint)[0]), single=True)
@@ -214,20 +220,20 @@ def kind_of(hint: Any) -> Kind:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A mapping of anything."""
+    """Read a mapping with any keys and values."""
     if not isinstance(value, Mapping):
         raise ValueError(f"must be a mapping, not {noun_of(value)}")
     return {key: resolved(item) for key, item in value.items()}
 
 
-#: Plain scalars as YAML 1.2 reads them: ``yes`` and ``036`` stay texts.
+#: YAML 1.2 scalars: ``yes`` and ``036`` stay texts.
 _WORDS = {"true": True, "false": False, "True": True, "False": False, "TRUE": True, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9]\d{0,15})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9]\d{0,15})(?:\.\d{0,15})?|\.\d{1,15})(?:[eE][-+]?\d{1,2})?", re.ASCII)
 
 
 def resolved(value: Any) -> Any:
-    """A value with what its plain scalars look like: texts, numbers, true and false."""
+    """Replace plain scalars in a value by the bool, number or text that they spell."""
     if isinstance(value, Mapping):
         return {key: resolved(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,9 @@
-"""Every code that our errors carry: what happened and what to do. One table for all sides, ``error_codes.toml``.
+"""Every error code: what happened and what to do. All surfaces read one table, ``error_codes.toml``.
 
-The command line writes the code behind its message, the API sends it as ``error.code``, a chat shows the words, and
-docs/errors.md is made from it (``turns explain --markdown``). What can be wrong with an answer has a separate table
-(``worker/enforcement/validators/codes.toml``); the same command explains both.
+The command line prints the code behind its message, the API sends it as ``error.code``, and a chat shows the words.
+``turns explain --markdown`` generates docs/errors.md from the table. Codes of issues in answers have their own
+table,
+``worker/enforcement/validators/codes.toml``, which the same command explains.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from api_client.contract.word_tables import table_beside
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """One kind of error.
+    """The words of one kind of error.
 
     Attributes:
-        de, en: what happened, and what the reader can do; the second may be empty. Templates.
-        operator: what operators can look at or set, in English; empty when it is the caller's fault alone.
+            de, en: templates of what happened and of what the reader can do; the second may be empty.
+            operator: English advice for operators; empty if only the caller can act.
     """
 
     de: tuple[str, str]
@@ -34,17 +35,16 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def words_of(code: str, locale: str) -> tuple[str, str]:
-    """Return what happened and what to do, in ``de`` or ``en``; any other locale is English.
-
-    Raises ``KeyError``: no such code.
+    """Return what happened and what to do, in German for ``de`` and otherwise in English. Raises ``KeyError`` for
+    an unknown code.
     """
     entry = ERROR_CODES[code]
     return entry.de if locale == "de" else entry.en
 
 
 def sentence(code: str, locale: str, **values: object) -> str:
-    """Return what a user reads of an error: what happened, then what to do.
+    """Return an error for a user: what happened, then what to do.
 
-    Raises ``KeyError``: no such code, or a value of its template is missing.
+    Raises ``KeyError`` for an unknown code or a missing value of its template.
     """
     return " ".join(filter(None, words_of(code, locale))).format(**values)

@@ -1,6 +1,6 @@
-"""The errors both sides raise.
+"""Errors that the client and the worker raise.
 
-Each message says what happened and, where somebody can act, what to do. ``code`` is the error's entry in
+Each message says what happened and, where somebody can act, what to do. ``code`` names the error's entry in
 ``error_codes``, for programs and for `turns explain`.
 """
 
@@ -12,14 +12,16 @@ from api_client.contract.store_refusals import StoreRefusal
 
 
 class HelixError(Exception):
-    """Base of every error helix-turns raises on purpose. ``turn_ids``: turns that were stored all the same."""
+    """Base class of the errors that helix-turns raises on purpose. ``turn_ids`` lists turns that were stored
+    nevertheless.
+    """
 
     code = "operation_failed"
     turn_ids: tuple[str, ...] = ()
 
 
 class SettingsError(HelixError):
-    """One or more settings are wrong; ``problems`` lists them all, one line each."""
+    """Settings are wrong. ``problems`` has one line for each problem."""
 
     code = "invalid_settings"
 
@@ -32,7 +34,7 @@ class SettingsError(HelixError):
 
 
 class BadRequest(HelixError):
-    """A request that can never work; ``param`` names the field that is wrong."""
+    """A request that can never succeed. ``param`` names the wrong field."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -41,7 +43,7 @@ class BadRequest(HelixError):
 
 
 class TurnNotFound(HelixError):
-    """No such turn, or not one of this owner's: the two look the same to a caller on purpose."""
+    """The turn does not exist or belongs to another owner; callers cannot tell the two apart on purpose."""
 
     code = "turn_not_found"
 
@@ -51,7 +53,7 @@ class TurnNotFound(HelixError):
 
 
 class IdempotencyConflict(HelixError):
-    """The idempotency key was used before with another body."""
+    """The idempotency key was used before with another request body."""
 
     code = "idempotency_key_reused"
 
@@ -61,7 +63,7 @@ class IdempotencyConflict(HelixError):
 
 
 class SessionBusy(HelixError):
-    """``reject`` was asked for and the session still works on another turn."""
+    """The session still works on another turn, and the request asked for ``reject`` in that case."""
 
     code = "session_busy"
 
@@ -88,7 +90,7 @@ class NotAdmitted(HelixError):
 
 
 class NotFinished(HelixError):
-    """The request needs a turn that has ended, or that is a dead letter."""
+    """The request needs a finished turn, or a dead letter."""
 
     code = "turn_not_finished"
 
@@ -98,7 +100,7 @@ class NotFinished(HelixError):
 
 
 class KeyNotFound(HelixError):
-    """No API key of this name is active."""
+    """No active API key has this name."""
 
     code = "key_not_found"
 
@@ -107,7 +109,7 @@ class KeyNotFound(HelixError):
 
 
 class NotSuspended(HelixError):
-    """A decision on a turn that waits for none; ``why`` says what became of it."""
+    """A decision arrived for a turn that waits for none. ``why`` says what became of the turn."""
 
     code = "turn_not_suspended"
 
@@ -118,9 +120,9 @@ class NotSuspended(HelixError):
 
 
 class StoreUnavailable(HelixError):
-    """The store does not answer, or refuses to write; nothing was changed that a repeat would double.
+    """The store does not answer or refuses to write. A repeat of the request is safe.
 
-    ``refusal`` is there when it answered, and refused.
+    ``refusal`` is set if the store answered with a refusal.
     """
 
     code = "store_unavailable"
@@ -135,6 +137,6 @@ class StoreUnavailable(HelixError):
 
 
 class RestoreRefused(HelixError):
-    """The archive is not whole, or the installation is not empty; the message says which, and what to do."""
+    """The archive is incomplete, or the installation is not empty. The message says which, and what to do."""
 
     code = "restore_refused"

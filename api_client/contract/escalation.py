@@ -1,6 +1,6 @@
-"""Escalation after all attempts have failed: another model on its own, then a person (ADR-025, decision 3).
+"""Escalation of a turn after all attempts failed: first another model, then a person (ADR-025, decision 3).
 
-Stored with the turn, so that any worker does what was asked for, whatever its own settings are.
+Stored with the turn, so that any worker escalates as requested, whatever its own settings are.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ NAME = "escalation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """The two stages.
+    """The two stages of an escalation.
 
     Attributes:
-        model: stage 1, the model of HELIX_MODELS that is asked on its own; empty leaves the stage out.
-        runs: how often it is run at most; 0 leaves the stage out too.
-        human: stage 2, whether the turn is then suspended for a person to decide.
-        timeout_seconds: how long it lies there before ``default`` is decided: reject or approve.
+            model: model of HELIX_MODELS for stage 1; empty skips the stage.
+            runs: most runs of that model; 0 skips stage 1 too.
+            human: stage 2: suspend the turn for a person to decide.
+            timeout_seconds: how long the turn waits for a person before ``default`` (reject or approve) is decided.
     """
 
     model: str = ""
@@ -44,17 +44,17 @@ class Escalation:
 
     @property
     def attached(self) -> dict[str, Any]:
-        """As a request has it attached."""
+        """The escalation as an attachment of a request."""
         return {NAME: asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Escalation:
-        """Read a stored escalation; fields of a newer version are left alone."""
+        """Read a stored escalation. Fields of newer versions are ignored."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
-    """Refuse what can never work. Raises ``BadRequest``: names the field."""
+    """Check an escalation against the models and limits. Raises ``BadRequest``, which names the wrong field."""
     if escalation.model and escalation.model not in models:
         known = ", ".join(models)
         message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"

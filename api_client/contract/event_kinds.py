@@ -1,8 +1,8 @@
-"""The content of a turn's events: one frozen dataclass per kind.
+"""Content of a turn's events: one frozen dataclass for each kind.
 
-Their wire form is in ``events``. Workers and the store's Lua write events, relays and the command line read them. To
-add a kind: write its class here and add it to ``Body``; then ``make lint`` names every reader that must decide what
-to do with it.
+``events`` has the wire form. To add a kind, write its class here and add it to ``Body``; ``make lint`` then names
+every
+reader that must handle the new kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from api_client.contract.turn_error import TurnError
 
 
 class _Kind:
-    """The base of all kinds: a name, and a version that is raised when a field changes its meaning or goes."""
+    """Base class of event kinds: a name, and a version that rises when a field is removed or changes its meaning."""
 
     __slots__ = ()
     KIND: ClassVar[str]
@@ -276,7 +276,7 @@ class LogReset(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A kind, or a version of one, that a newer program wrote. A reader passes it over."""
+    """An event kind, or a version of one, that a newer program wrote. Readers skip it."""
 
     KIND: str
     data: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""An event of a turn: its place in the log, and its wire form."""
+"""An event of a turn: its place in the log and its wire form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OfTurn: TypeAlias = (
 Body: TypeAlias = OfTurn | OfAttempt | LogReset | Unknown
 
 
-#: The kind of an event that is in no log; see ``LogReset``.
+#: Kind of the event ``LogReset``, which no log contains.
 RESET = LogReset.KIND
 _EVENT_ID = re.compile(r"(\d{1,15})-([a-zA-Z0-9]+)(?:-(\d{1,15}))?", re.ASCII)
 
@@ -64,10 +64,10 @@ class Event:
     """One event of a turn.
 
     Attributes:
-        seq: its number in the turn, from 1, without gaps.
-        epoch: nonce of the record that wrote it; another epoch means another history.
-        at: store time, seconds since the epoch.
-        kind, data: what it says, as it is on the wire; readers in this program match on ``body``.
+            seq: number within the turn, from 1, without gaps.
+            epoch: nonce of the record that the event belongs to; another epoch means another history.
+            at: seconds since the epoch, by the store's clock.
+            kind, data: content in its wire form; use ``body`` for the typed content.
     """
 
     seq: int
@@ -79,37 +79,37 @@ class Event:
 
     @property
     def event_id(self) -> str:
-        """The id for ``Last-Event-ID``: sequence number, epoch, and when it was written, in milliseconds.
+        """The id for ``Last-Event-ID``: sequence number, epoch and time in milliseconds.
 
-        The time tells this event from another one in its place: a store that lost the end of its log and went on
-        from there writes later. An event that is in the log as it was is behind the same ones as it did.
+        The time tells two events with one number apart: a store that lost the end of its log writes the number
+        again, later.
         """
         return f"{self.seq}-{self.epoch}-{self.at_ms}"
 
     @property
     def at_ms(self) -> int:
-        """``at`` in milliseconds, as it is stored."""
+        """The time of the event in milliseconds."""
         return round(self.at * 1000)
 
     @property
     def final(self) -> bool:
-        """True for the one event after which nothing follows."""
+        """Return whether this is the turn's last event."""
         return self.kind == TurnFinished.KIND
 
     @property
     def body(self) -> Body:
-        """Return what it says, typed: match on it. Read once; many readers of one stream ask for it."""
+        """The typed content of the event."""
         if self._body is None:
             object.__setattr__(self, "_body", body_of(self.kind, self.data))
         return cast("Body", self._body)
 
     def to_dict(self) -> dict[str, Any]:
-        """The wire form."""
+        """Return the wire form of the event."""
         return {"seq": self.seq, "epoch": self.epoch, "at": self.at_ms, "kind": self.kind, "data": self.data}
 
     @classmethod
     def decode(cls, wire: str | bytes) -> Event:
-        """Read the wire form. Raises ``ValueError``: not an event."""
+        """Read an event from its wire form. Raises ``ValueError`` if the text is not an event."""
         try:
             raw = json.loads(wire)
             return cls(
@@ -124,9 +124,8 @@ class Event:
 
     @classmethod
     def decode_entry(cls, entry: str | bytes) -> list[Event]:
-        """The events of one command, as the log and the bell carry them: one a line.
-
-        A line that is not an event is left out: a newer version may have written it.
+        """Read the events of one log entry, one event a line. Lines of newer versions that are no events are
+        skipped.
         """
         found, text = list[Event](), entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
         for line in text.split("\n"):
@@ -136,12 +135,14 @@ class Event:
 
 
 def reset(reason: str) -> Event:
-    """Tells a reader that all it has is void; see ``LogReset``. It has no number and no id."""
+    """Return an event that tells a reader to discard what it has; see ``LogReset``. The event has no number and no
+    id.
+    """
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 
 def end_of(turn: Turn) -> Event:
-    """A finished turn's last event, from its record: for a reader that cannot read the one in its log."""
+    """Rebuild a finished turn's last event from its record, for a reader whose log cannot be read."""
     said = TurnFinished(
         outcome=turn.outcome or "",
         success=turn.success,
@@ -157,9 +158,9 @@ def end_of(turn: Turn) -> Event:
 
 
 def read_event_id(text: str) -> tuple[int, str, int]:
-    """Split an event id into sequence number, epoch, and time in milliseconds: 0 in an id of an earlier version.
+    """Split an event id into sequence number, epoch and time in milliseconds (0 if the id has none).
 
-    Raises ``ValueError``: not an event id.
+    Raises ``ValueError`` if the text is not an event id.
     """
     if not (found := _EVENT_ID.fullmatch(text)):
         raise ValueError(f"not an event id: {text[:80]!r}")
@@ -167,7 +168,7 @@ def read_event_id(text: str) -> tuple[int, str, int]:
 
 
 def body_of(kind: str, data: Mapping[str, Any]) -> Body:
-    """The typed form of an event's kind and data; ``Unknown`` for what this version does not know."""
+    """Return the typed content of an event; ``Unknown`` for a kind or version that this program does not know."""
     found = _CLASSES.get(kind)
     if found is None or data.get("version", 1) != found.VERSION:
         return Unknown(KIND=kind, data=data)
@@ -180,7 +181,7 @@ def body_of(kind: str, data: Mapping[str, Any]) -> Body:
 
 
 def data_of(body: Body) -> dict[str, Any]:
-    """The wire form of what an event says: a JSON-ready mapping, in the order of the fields."""
+    """Return the wire form of an event's content: a JSON-ready dict in the order of the fields."""
     if isinstance(body, Unknown):
         return dict(body.data)
     data: dict[str, Any] = {"version": body.VERSION} if body.VERSION != 1 else {}
@@ -200,7 +201,7 @@ def _read_interruption(value: object) -> Interruption | None:
         return None
 
 
-#: How the fields are read, and written, that are more than a plain JSON value.
+#: Readers and writers of field types that are no plain JSON values.
 _READ = {
     **READ,
     "tuple[ValidationIssue, ...]": read_issues,
@@ -213,14 +214,14 @@ _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "Interruption | None": lambda asked: asked.to_dict() if asked else {},
 }
 _CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
-#: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
+#: Kind -> its fields: name on the wire, name in the class, reader, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
     name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
     for name, kind in _CLASSES.items()
 }
-#: Of each kind what its fields have that are missing.
+#: Kind -> the empty values of its fields.
 _EMPTY = {kind: {name: read(None) for _, name, read, _ in wires} for kind, wires in _WIRES.items()}
-#: Of the kinds that have such fields: their names on the wire, and how they are written.
+#: Kind -> its fields that need a writer: name on the wire, writer.
 _TYPED = {
     name: typed
     for name, kind in _CLASSES.items()
@@ -228,7 +229,7 @@ _TYPED = {
 }
 
 
-#: kind -> what it says, for people. A reader must ignore kinds it does not know: new ones may be added.
+#: Kind -> description for people. Readers must ignore unknown kinds: new ones may be added.
 KINDS = {
     name: f"{kind.__doc__} data: {', '.join(wire for wire, *_ in _WIRES[name])}".replace("``", "`")
     for name, kind in _CLASSES.items()

@@ -1,9 +1,12 @@
-"""Failpoints: places where a test makes this process die, freeze, raise or wait. Nothing happens unless one is armed.
+"""Failpoints: places where a test makes this process die, freeze, raise or wait. Inactive unless armed.
 
-``HELIX_FAILPOINT=output.received=kill@3`` kills the process the third time it passes that point. With a folder,
-``HELIX_FAILPOINT=/path``, a file ``output.received`` there with the text ``kill@3`` does so while processes run: every
-pass by any process leaves a file ``output.received.<n>`` with its process id, so the point fires once over all of them.
-Actions: ``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<file>`` (wait until the file exists).
+``HELIX_FAILPOINT=output.received=kill@3`` kills the process when it passes that point the third time. With a
+folder,
+``HELIX_FAILPOINT=/path``, a file ``/path/output.received`` with the text ``kill@3`` arms the point for all
+processes:
+each pass leaves a file ``output.received.<n>`` with the process id, so the point fires once over all of them.
+Actions:
+``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<file>`` (wait until the file exists).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-#: The boundaries of the crash matrix: what has happened when a process passes each.
+#: Boundaries of the crash matrix -> what has happened when a process passes the point.
 POINTS = {
     "turn.announced": "submit: the turn is stored and announced, the caller not answered",
     "turn.stored": "submit: the turn is stored, not announced",
@@ -40,11 +43,11 @@ POINTS = {
 
 
 class FailpointError(Exception):
-    """The exception of an armed failpoint."""
+    """Raised by a failpoint that is armed with ``raise``."""
 
 
 class _OfProcess:
-    """The one point of this process alone that the environment names."""
+    """A failpoint of this process alone, armed by the environment."""
 
     def __init__(self, spec: str) -> None:
         self._name, _, order = spec.partition("=")
@@ -53,7 +56,7 @@ class _OfProcess:
         self._lock = threading.Lock()
 
     def action(self, name: str) -> str:
-        """Return what to do at this pass of a point; empty for nothing."""
+        """Count a pass of a point and return the action to take; empty for none."""
         if name != self._name:
             return ""
         with self._lock:
@@ -62,13 +65,13 @@ class _OfProcess:
 
 
 class _OfFolder:
-    """Points armed by files, their passes counted over all processes."""
+    """Failpoints armed by files, with passes counted over all processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def action(self, name: str) -> str:
-        """Return what to do at this pass of a point; empty for nothing."""
+        """Count a pass of a point and return the action to take; empty for none."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
         except FileNotFoundError:
@@ -98,16 +101,16 @@ _points = _armed(os.environ.get("HELIX_FAILPOINT", ""))
 
 
 def reach(name: str) -> None:
-    """Pass a failpoint.
+    """Pass a failpoint, and carry out its action if it is armed.
 
-    Raises ``FailpointError``: it is armed with ``raise``. ``ValueError``: it is armed with something else.
+    Raises ``FailpointError`` if the action is ``raise``, ``ValueError`` if the action is unknown.
     """
     if _points is not None and (action := _points.action(name)):
         _fire(name, action)
 
 
 async def arrive(name: str) -> None:
-    """Pass a failpoint in a coroutine: waiting holds up nothing else of its loop. Raises as ``reach``."""
+    """Pass a failpoint in a coroutine without blocking the event loop. Raises the errors of ``reach``."""
     if _points is None or not (action := _points.action(name)):
         return
     if action.partition(":")[0] in {"sleep", "meet"}:
@@ -122,7 +125,7 @@ def _fire(name: str, action: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            # To this very thread: another one would take the signal a little later, and this one would go on meanwhile.
+            # To this very thread: another thread would take the signal a little later, while this one went on.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(name)

@@ -1,7 +1,8 @@
-"""A dataclass that the type checker lets nobody change; Python itself does not check.
+"""A dataclass that the type checker treats as frozen; Python itself does not enforce it.
 
-For values that are made many times in each turn: Python takes more than twice as long to make a frozen one, a tenth
-of all the time that a worker's loop spent on a turn. What plug-ins get or make is a frozen dataclass of Python's own.
+For values that are created many times in each turn: creating a really frozen dataclass takes more than twice as
+long,
+which was a tenth of a worker's loop time per turn. Types that plug-ins use are really frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -15,5 +16,5 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def frozen(*, slots: bool = False, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """A dataclass, compared and hashed as a frozen one."""
+    """Declare a dataclass that is compared and hashed like a frozen one."""
     return dataclasses.dataclass(slots=slots, kw_only=kw_only, unsafe_hash=True)

@@ -1,7 +1,8 @@
-"""An answer that still grows, shown without what is, or may become, a step marker.
+"""Show an answer that is still being written without its step markers.
 
-A draft is not final: its end decides which markers count. So this hides them all, except in fences, code spans and
-quotes, where none counts. Where that was too much, the accepted answer puts it right.
+A draft is not final, and its end decides which markers count. So all markers are hidden, except in fences, code
+spans
+and quotes, where no marker counts. The accepted answer corrects whatever was hidden by mistake.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import re
 
 from api_client.contract.marker import BEGINNING, PATTERN
 
-#: Over how many line ends, and how many characters it has at most.
+#: Most line ends and most characters of a marker.
 _MOST_LINE_ENDS, _MOST_CHARS = 8, 350
 _FENCE = re.compile(r"[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(`{3,}|~{3,})(.*)")
 _QUOTE = re.compile(r" {0,3}>")
 
 
 class _Lines:
-    """The lines of a text, one after the other; lines that share a marker are one line with a line end in it."""
+    """Splits a text into lines. Lines that share a marker are joined into one."""
 
     def __init__(self) -> None:
         self._fence = ""
-        self.held = ""  # lines that end inside what may be a marker, with their line ends
+        self.held = ""  # lines that may end inside a marker, with their line ends
 
     def take(self, line: str) -> list[tuple[str, bool]]:
-        """One more line, without its end; returns the lines that are whole now, and whether each is code or a quote."""
+        """Add a line and return the lines that are now complete, each with whether it is code or a quote."""
         line = self.held + line
         if self._goes_on(line):
             self.held = f"{line}\n"
@@ -44,12 +45,12 @@ class _Lines:
         self._fence, in_code = fence_after(self._fence, first)
         if shared or not line_end:
             return [(line, in_code)]
-        # It was no marker after all: the lines are what they are, each for itself.
+        # No marker after all: return the lines one by one.
         return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.take(other))]
 
 
 def fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """The fence that is open after ``line`` ('' when none is), and whether the line itself is code or a quote."""
+    """Return the fence that is open after ``line`` (empty for none), and whether the line is code or a quote."""
     match = _FENCE.match(line)
     if fence:
         closes = match and match[1].startswith(fence) and not match[2].strip()
@@ -59,7 +60,7 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _strip(line: str) -> str:
-    """The line without markers; one behind an odd number of back quotes is inside inline code."""
+    """Remove markers from a line, except inside inline code."""
     parts: list[str] = []
     end = ticks = 0
     for match in PATTERN.finditer(line):
@@ -70,21 +71,22 @@ def _strip(line: str) -> str:
 
 
 class VisibleText:
-    """A growing answer as its reader may see it: no marker, and nothing that could turn out to be the start of one.
+    """The visible part of a growing answer: no marker, and no text that may become the start of a marker.
 
-    The rest of a line behind a possible marker waits for the line's end, trailing white space for the text behind it:
-    whether they stay depends on what follows. It does not matter into which pieces the text is cut.
+    Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
+    result
+    does not depend on how the text is cut into pieces.
     """
 
     def __init__(self) -> None:
         self._lines = _Lines()
         self._line = ""  # the last line so far, raw
-        self._given = self._scanned = 0  # characters of it that are shown, and that hold no marker
-        self._begun = False  # a line is shown already, so the next one starts with a line end
+        self._given = self._scanned = 0  # shown characters of the line, and characters searched for markers
+        self._begun = False  # a line was shown already, so the next one starts with a line end
         self._space = ""
 
     def feed(self, piece: str) -> str:
-        """Add a piece of the raw text; returns what the reader sees more."""
+        """Add a piece of the raw text and return the text that becomes visible."""
         self._line += piece
         *ended, self._line = self._line.split("\n") if "\n" in piece else [self._line]
         parts = [self._closed(*whole) for line in ended for whole in self._lines.take(line)]
@@ -101,12 +103,12 @@ class VisibleText:
 
     def _open_line(self) -> str:
         if self._lines.held:
-            return ""  # the line before it ends inside what may be a marker, and waits for this one
+            return ""  # the line before may end inside a marker and waits for this one
         found = BEGINNING.search(self._line, self._scanned)
         self._scanned = found.start() if found else len(self._line)
         more = self._line[self._given : self._scanned]
         if not (self._given or more.strip()):
-            return ""  # a line of white space and markers goes away as a whole
+            return ""  # a line of white space and markers disappears as a whole
         more = self._shown(more)
         self._given = self._scanned
         return more

@@ -1,8 +1,8 @@
-"""A planned hand-over of a turn beside a worker that died: words for operators."""
+"""Planned hand-overs of a turn, as opposed to worker deaths: words for operators."""
 
 from __future__ import annotations
 
-#: Why an attempt was handed over, by ``during`` of its ``attempt.lost``.
+#: ``during`` of an ``attempt.lost`` event -> reason of the hand-over.
 _BECAUSE = {
     "shutdown": "its worker was stopped",
     "host": "its machine could not work",
@@ -15,10 +15,12 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Return whether an ``attempt.lost`` is a hand-over, by its ``during``; else its worker died or froze."""
+    """Return whether ``during`` of an ``attempt.lost`` event means a hand-over; otherwise the worker died or
+    froze.
+    """
     return during not in {"running", "validating", ""}
 
 
 def handed_over(during: str) -> str:
-    """Return what is shown of a hand-over, such as ``handed over: its worker was stopped``."""
+    """Describe a hand-over for operators, such as ``handed over: its worker was stopped``."""
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"

@@ -1,7 +1,8 @@
-"""An image of a user's message: how it travels in a turn, and how a text names it.
+"""Images of a user's message: their form in a turn, and how a text names them.
 
-The relay reads it from the request, the worker writes it to the session's ``input/``, and the message names the file.
-The name is made from the content, so that an image that a chat sends again with each message keeps its name.
+The relay reads an image from the request, the worker writes it to the session's ``input/``, and the message names
+the
+file. The name is derived from the content, so an image keeps its name when a chat sends it again.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 
-#: Most images of one message, and most bytes of one: what the Messages API of the Claude CLI takes.
+#: Most images of a message, and most bytes of an image: the limits of the Messages API of the Claude CLI.
 MAX_IMAGES, MAX_IMAGE_BYTES = 8, 5 * 2**20
-#: How a file begins -> its kind. What a client says about the kind is not asked: services refuse a wrong one.
+#: First bytes of a file -> its type. The type that a client states is ignored: providers refuse a wrong one.
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif"}
 _MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
@@ -23,7 +24,7 @@ _PATH = re.compile(r"\binput/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: the name of its file, and its content in base64."""
+    """An image: its file name, and its content in base64."""
 
     name: str
     data: str
@@ -35,14 +36,14 @@ class Image:
 
     @property
     def path(self) -> str:
-        """Return where the agent finds it, relative to the session's folder."""
+        """The file's path for the agent, relative to the session's folder."""
         return f"input/{self.name}"
 
 
 def read_image(url: str) -> Image:
-    """The image in a ``data:`` address. Nothing is ever fetched from another address.
+    """Read the image in a ``data:`` URL. No other URL is ever fetched.
 
-    Raises ``ValueError``: the address has no base64 content, or the content is too large, or of another kind.
+    Raises ``ValueError`` if the URL holds no base64, too many bytes, or another type of file.
     """
     head = _DATA_URL.match(url)
     if head is None:
@@ -57,12 +58,12 @@ def read_image(url: str) -> Image:
 
 
 def data_url(name: str, content: bytes) -> str:
-    """The ``data:`` address of an image file."""
+    """Return an image file as a ``data:`` URL."""
     return f"data:{_MEDIA[name.rpartition('.')[2]]};base64,{b64encode(content).decode()}"
 
 
 def images_named(text: str) -> list[str]:
-    """The names of the image files that a text names, each once."""
+    """Return the distinct names of image files that a text mentions."""
     return list(dict.fromkeys(_PATH.findall(text)))
 
 

@@ -1,4 +1,4 @@
-"""The kinds of work that installed packages add by entry points."""
+"""Kinds of work that installed packages add by entry points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_client.contract.plugins import WORK_KIND, UnusablePlugin, find_plugins,
 def installed_kinds() -> Mapping[str, Any]:
     """Return the installed kinds of work (``contract.work.WorkKind``) by name.
 
-    One that cannot be loaded is left out, with a warning: the turns of the others go on.
+    A kind that cannot be loaded is left out with a warning, so that turns of other kinds still run.
     """
     found: dict[str, Any] = {}
     for name in find_plugins(WORK_KIND):

@@ -1,4 +1,6 @@
-"""Why a run stops without an end, and what its turn waits for: a yes to a tool call, a verdict, a call from outside."""
+"""An interruption: a question that suspends a turn, such as the approval of a tool call, a review, or an external
+call.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +19,26 @@ _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 
 
 class Answerer(StrEnum):
-    """Who may answer."""
+    """Who may answer an interruption."""
 
-    #: Who owns the turn and operators, and anyone who has the link that the owner's chat shows.
+    #: The turn's owner, operators, and anyone with the link that the owner's chat shows.
     OWNER = "owner"
-    #: Who owns the turn and operators, signed in or with their key; a link alone answers nothing.
+    #: The turn's owner and operators, signed in or with their key; a link alone is not enough.
     SIGNED_IN = "signed_in"
     OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """A question that a turn waits for, and afterwards its answer. Only its kind reads ``asked``.
+    """A question that a turn waits for, and later its answer. Only the question's kind reads ``asked``.
 
     Attributes:
-        kind: the name of its kind; see ``api_client/interruptions``.
-        asked: the question, JSON-ready; it never changes.
-        reason: one word for why, for operators.
-        who: an ``Answerer``. wait_seconds: how long an answer is waited for. silence: the decision after that.
-        delivery: the delivery that reported it, whose agent has ended; 0: no run goes on from it.
-        answer: the decision; empty while there is none. note: what was said with it. text: what it brings.
+            kind: name of the kind of question; see ``api_client/interruptions``.
+            asked: the question, JSON-ready; never changes.
+            reason: one word for operators.
+            who: an ``Answerer``. wait_seconds: longest wait. silence: the decision after that wait.
+            delivery: delivery that asked the question, whose agent has ended; 0 if no run continues from it.
+            answer: the decision; empty until there is one. note: what came with the decision. text: its text.
     """
 
     kind: str
@@ -57,13 +59,13 @@ class Interruption:
             raise ValueError("kind and silence of an interruption are words of small letters, digits and _")
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field but the empty ones, JSON-ready."""
+        """Return every non-empty field, JSON-ready."""
         found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)}
         return found | {"asked": dict(self.asked)}
 
     @property
     def problem(self) -> str:
-        """Say why it cannot be stored; empty when it can."""
+        """Why the interruption cannot be stored; empty if it can."""
         try:
             too_long = len(self.to_json()) > MAX_ASKED_BYTES
         except TypeError as error:
@@ -71,15 +73,17 @@ class Interruption:
         return f"what the interruption {self.kind!r} asks is longer than {MAX_ASKED_BYTES} bytes" if too_long else ""
 
     def to_json(self) -> str:
-        """The interruption as the record keeps it."""
+        """Return the interruption as the turn's record stores it."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Interruption | None:
-        """Read a stored one; None for an empty mapping. Raises ``ValueError``: it cannot be right."""
+        """Read a stored interruption; return None for an empty mapping. Raises ``ValueError`` if a value is
+        invalid.
+        """
         return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data}) if data else None
 
     @classmethod
     def from_json(cls, text: str) -> Interruption | None:
-        """Read a stored one; None for an empty text or object. Raises as ``from_dict``."""
+        """Read a stored interruption; return None for an empty text or object. Raises the errors of ``from_dict``."""
         return cls.from_dict(json.loads(text or "{}"))

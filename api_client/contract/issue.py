@@ -1,4 +1,4 @@
-"""The finding of a validator, a gate or the verifier: an issue, and its wire form.
+"""An issue that a validator, a gate or the verifier found, and its wire form.
 
 Source: ADR-038, section 1 "Base Validator Interface"; severities as in docs/enforcement.md.
 """
@@ -14,33 +14,34 @@ from api_client.contract.annotated import READ
 
 
 class Severity(StrEnum):
-    """The weight of an issue."""
+    """The severity of an issue."""
 
-    #: The answer cannot be accepted as it is; causes a retry.
+    #: The answer cannot be accepted; causes a retry.
     ERROR = "error"
-    #: Reported, never a reason to ask again.
+    #: Reported, but never causes a retry.
     WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationIssue:
-    """One thing that is wrong with an answer.
+    """One problem of an answer.
 
     Attributes:
-        code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.validators.codes``).
-        message: the faults, for people, in the turn's language.
-        fix_hint: what to do about it, for the agent.
-        severity: ``error`` or ``warning``; only errors cause a retry.
-        validator: name of the validator that found it; set by ``examine``.
-        file: name of the file it is in, empty for the answer itself.
-        line: line in the answer or file, from 1; 0 when the issue is about no line.
-        part: the wrong or missing part (a ``Part`` or its name), when sending it alone repairs the answer; an error
-            without one is about the whole answer.
-        adr: name of the ADR it is in, where a text holds several; else empty.
-        shortens: the repair is to make the answer shorter, so that sections may go (no CONTENT_LOST).
+            code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.validators.codes``).
+            message: the problem, for people, in the turn's language.
+            fix_hint: what the agent should do.
+            severity: ``error`` or ``warning``; only errors cause a retry.
+            validator: name of the validator that found the issue; set by ``examine``.
+            file: name of the file with the problem; empty for the answer itself.
+            line: line of the answer or file, from 1; 0 if the issue is about no line.
+            part: the wrong or missing part (a ``Part`` or its name) if sending it alone repairs the answer; an
+            error
+              without one is about the whole answer.
+            adr: name of the ADR with the problem, if a text holds several ADRs.
+            shortens: the repair shortens the answer, so sections may disappear (no CONTENT_LOST).
 
     Raises:
-        ValueError: the severity is neither ``error`` nor ``warning``.
+            ValueError: the severity is neither ``error`` nor ``warning``.
     """
 
     code: str
@@ -62,20 +63,20 @@ class ValidationIssue:
 
     @property
     def is_error(self) -> bool:
-        """True when the answer cannot be accepted because of this."""
+        """Return whether the issue prevents the answer from being accepted."""
         return self.severity == Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
-        """The issue as a JSON-ready mapping."""
+        """Return the issue as a JSON-ready dict."""
         data = {name: getattr(self, name) for name in self.__dataclass_fields__}  # all of them plain values
         return data | {"severity": str(self.severity)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ValidationIssue:
-        """Read an issue from the wire; keys of a newer version are left alone.
+        """Read an issue from its wire form; unknown keys are ignored.
 
-        A key that is missing, or of another type, gets its field's default or an empty text; a severity that is not
-        known means an error.
+        A missing key, or one of another type, gets its field's default or an empty text. An unknown severity means
+        error.
         """
         values: Any = {name: read(data[name]) if name in data else default for name, read, default in _WIRE}
         return cls(**values)
@@ -85,7 +86,7 @@ def _severity(value: Any) -> Severity:
     return Severity.WARNING if value == Severity.WARNING else Severity.ERROR
 
 
-#: Of each field: its name, how it is read, and what it is when it is missing.
+#: Each field's name, reader, and value if it is missing.
 _WIRE: list[tuple[str, Callable[[Any], Any], Any]] = [
     (each.name, READ.get(str(each.type), _severity), "" if each.default is MISSING else each.default)
     for each in fields(ValidationIssue)
@@ -93,16 +94,16 @@ _WIRE: list[tuple[str, Callable[[Any], Any], Any]] = [
 
 
 def read_issues(value: Any) -> tuple[ValidationIssue, ...]:
-    """The issues in a JSON list; whatever is not an object is passed over."""
+    """Read the issues of a JSON list; entries that are no objects are skipped."""
     listed = value if isinstance(value, list | tuple) else ()
     return tuple(ValidationIssue.from_dict(each) for each in listed if isinstance(each, Mapping))
 
 
 def issues_data(issues: Iterable[ValidationIssue]) -> list[dict[str, Any]]:
-    """The wire form of issues: a JSON-ready list."""
+    """Return issues in their wire form: a JSON-ready list."""
     return [issue.to_dict() for issue in issues]
 
 
 def error_codes(issues: Iterable[ValidationIssue]) -> tuple[str, ...]:
-    """The codes of the errors among issues, each once, in the order they were found."""
+    """Return the distinct codes of the errors among issues, in the order in which they were found."""
     return tuple(dict.fromkeys(issue.code for issue in issues if issue.is_error))

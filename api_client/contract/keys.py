@@ -1,7 +1,8 @@
-"""The names of keys: those of turns and their queues. What else is stored names its keys where it is stored.
+"""Names of the Redis keys of turns and their queues. Other capabilities name their keys in their own modules.
 
-All keys of an installation carry its namespace as their hash tag, so they share one slot of a Redis Cluster, and one
-Lua command may change any of them. Scripts touch only the keys they are given.
+All keys of an installation have its namespace as hash tag: they share one slot of a Redis Cluster, and one Lua
+command
+may change any of them. Scripts touch only the keys that they are given.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from api_client.contract.turn import check_turn_id
 
 #: Field of the installation's hash: when `turns gc` last ended, in seconds since the epoch.
 GC_AT = "gc_at"
-#: Another: the address that last forwarded one without being trusted, and when, in seconds since the epoch.
+#: Field of the installation's hash: the last untrusted address that sent a forwarding header, and when (epoch
+#: seconds).
 UNTRUSTED_PROXY = "untrusted_proxy"
 #: Length of each metrics bucket, in seconds.
 BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def named(name: str) -> cached_property[str]:
-    """Declare one key, by its name."""
+    """Declare a key by its name."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
 def named_each(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
-    """Declare one key for each of something, by its name; ``hashed`` where a name may be anything."""
+    """Declare a family of keys with one prefix. With ``hashed``, names may hold any characters."""
 
     def made(keys: KeyNames) -> Callable[..., str]:
         def key(*names: str) -> str:
@@ -41,7 +43,7 @@ def named_each(before: str, after: str = "", *, hashed: bool = False) -> cached_
 
 @dataclass(frozen=True)
 class KeyNames:
-    """The names of an installation's keys that have one subject."""
+    """Base class of the key names of one installation and subject."""
 
     namespace: str
     prefix: str = field(init=False, repr=False, compare=False)
@@ -50,124 +52,127 @@ class KeyNames:
         object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.namespace}}}:")
 
     def named(self, name: str) -> str:
-        """Return the key of this name."""
+        """Return the key with this name."""
         return self.prefix + name
 
 
 class Keys(KeyNames):
-    """The names of the keys of turns, of their queues and workers, and of counters."""
+    """Names of the keys of turns, queues, workers and counters."""
 
     #: Hash: the turn's record.
     turn = named_each("turn:")
-    #: Hash: the turn's request and answer, apart from the record because they may be long.
+    #: Hash: the turn's request and answer, separate from the record because they may be long.
     texts = named_each("turn:", ":texts")
-    #: Stream: the turn's events, of each command an entry, a line per event; its id is ``seq-0`` of the last.
+    #: Stream: the turn's events; one entry a command, one line an event; the entry's id is ``seq-0`` of its last
+    #: event.
     log = named_each("turn:", ":log")
-    #: Hash: the attempts, one field per attempt and fact, such as ``2:issues``.
+    #: Hash: the attempts, one field for each attempt and fact, such as ``2:issues``.
     attempts = named_each("turn:", ":attempts")
-    #: Pub/sub channel: the same events as the log, for readers who are awake.
+    #: Pub/sub channel: the events of the log, for readers that are connected.
     bell = named_each("turn:", ":bell")
-    #: List: the session's unfinished turns in order; the head is the one that may run.
+    #: List: the session's unfinished turns in order; only the head may run.
     session = named_each("session:", hashed=True)
-    #: The same, by the session's ``session_digest``.
+    #: The session's list, by the session's ``session_digest``.
     session_named = named_each("session:")
-    #: String: the worker process that keeps the session's agent for its next message; lives as long as that.
+    #: String: the worker process that keeps the session's agent for the next message; expires with the agent.
     affinity = named_each("affinity:", hashed=True)
     #: Hash: the current version of each session's files, by ``session_digest``.
     files = named("files")
-    #: String: the turn an idempotency key represents, and the hash of its body.
+    #: String: the turn of an idempotency key, and the hash of its request body.
     idempotency = named_each("idempotency:", hashed=True)
-    #: String: the turn that answers a question, until its asker has it (``relay_state.open_questions``).
+    #: String: the turn that answers a question, until its caller has the answer (``relay_state.open_questions``).
     asked = named_each("asked:", hashed=True)
-    #: String: when the owner may again submit as many turns at once as its limit says, in milliseconds.
+    #: String: when the owner's limit of turns at once is available in full again, in milliseconds.
     rate = named_each("rate:", hashed=True)
-    #: String: when the owner may again store as many bytes at once as its limit says, in milliseconds.
+    #: String: when the owner's limit of stored bytes is available in full again, in milliseconds.
     stored = named_each("stored:", hashed=True)
-    #: Sorted set: the owner's turns that had not ended when this was last looked at, by when they were noted.
+    #: Sorted set: the owner's unfinished turns at the last look, by the time they were noted.
     unfinished = named_each("unfinished:", hashed=True)
 
     def browser(self, token: str) -> str:
-        """String: the key a browser is signed in with; the token itself is not stored."""
+        """Return the key of the string with a browser's sign-in; the token itself is not stored."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.prefix}browser:{digest}"
 
-    #: String: signs the relay's links (``api_client.relay_state.SignedLinks``).
+    #: String: the secret that signs the relay's links (``api_client.relay_state.SignedLinks``).
     link_key = named("links:key")
     #: Hash: what Open WebUI was last seen to send (``api_client.relay_state``).
     openwebui_seen = named("openwebui")
-    #: Sorted set: when somebody must look at a turn again, in milliseconds of the store's clock.
+    #: Sorted set: turns by the time at which they must be looked at again, in milliseconds of the store's clock.
     due = named("due")
     #: Sorted set: finished turns by the time they finished, in milliseconds.
     finished = named("finished")
-    #: Sorted set: the dead letters, by the time they were given up.
+    #: Sorted set: dead letters by the time they were given up.
     dead = named("dead")
-    #: Sorted set: turns that wait in the line for their first agent run, by owner (``store/lua/line.lua``).
+    #: Sorted set: turns that wait in the fair queue for their first agent run, by owner (``store/lua/line.lua``).
     waiting = named("line:waiting")
-    #: Hash: what lets those turns go (JSON and message, by turn), and the clocks of the line.
+    #: Hash: for each waiting turn what announces it (JSON and message), and the clocks of the fair queue.
     places = named("line")
-    #: Sorted set: owners by the time of the line at which their next turn of this priority may go.
+    #: Sorted set: owners by the virtual time at which their next turn of this priority may start.
     turns_of = named_each("line:")
-    #: Sorted set: turns that left the line and were not claimed yet, by when, in milliseconds.
+    #: Sorted set: turns that left the fair queue and are not leased yet, by time in milliseconds.
     let_go = named("line:let_go")
-    #: Sorted set: turns that take a place of their owner, where its places are limited; by owner.
+    #: Sorted set: turns that count against their owner's limit of agents at once, by owner.
     at_work = named("line:at_work")
-    #: Hash: which worker claimed a probe, by queue; lives a minute.
+    #: Hash: which worker took a probe, by queue; expires after a minute.
     probe = named_each("probe:")
-    #: String: says that the store takes writes; lives a minute.
+    #: String: proof that the store accepts writes; expires after a minute.
     written = named("written")
-    #: Hash: each worker process's last report on itself (JSON), by its name.
+    #: Hash: each worker process's last report on itself (JSON), by process name.
     workers = named("workers")
-    #: Channel: a worker process listens to it while the store takes no report; ``sign`` is when, ``:``, name.
+    #: Channel: workers listen to it while the store takes no reports; ``sign`` is time, ``:``, name.
     alive = named_each("alive:")
-    #: Hash: the last report (JSON) of worker processes that ended in peace, for a day.
+    #: Hash: the last report (JSON) of worker processes that exited cleanly, kept for a day.
     ended_workers = named("workers:ended")
-    #: Hash: what each worker process is ordered to do (``WorkerOrder``), by its name.
+    #: Hash: orders to worker processes (``WorkerOrder``), by process name.
     orders = named("orders")
-    #: Stream: how processes of workers ended (``ProcessExit``); lives a month.
+    #: Stream: exits of worker processes (``ProcessExit``), kept for a month.
     exits = named("exits")
-    #: Hash: when a reaper last looked, and since when they look without a pause.
+    #: Hash: when a reaper last ran, and since when reapers have run without a gap.
     reapers = named("reapers")
     #: Hash: facts of the installation, such as ``GC_AT``.
     installation = named("installation")
-    #: Hash: policies by their hash (JSON), for the workers.
+    #: Hash: policies (JSON) by their hash, for the workers.
     policies = named("policies")
-    #: Sorted set: suspended turns, which wait for a decision, by the time they were suspended, in milliseconds.
+    #: Sorted set: suspended turns by the time they were suspended, in milliseconds.
     suspended = named("inbox")
-    #: Hash: active pauses and breakers of models, by name (``lua/pauses.lua``).
+    #: Hash: active pauses and circuit breakers of models, by name (``lua/pauses.lua``).
     pauses = named("pauses")
-    #: Sorted set: turns that a pause holds back, by the time it began to, in milliseconds.
+    #: Sorted set: turns that a pause holds back, by the time the hold began, in milliseconds.
     held = named("held")
-    #: List: counters that are not yet in the hashes below, of each command an entry; see ``counters``.
+    #: List: counters that are not yet in the metrics hashes, one entry a command; see ``counters``.
     pending = named("metrics:pending")
 
     @property
     def of_all_turns(self) -> tuple[str, ...]:
-        """The keys that a change of any turn may touch, in the order ``store/lua/record.lua`` names them."""
+        """The keys that a change of any turn may touch, in the order that ``store/lua/record.lua`` expects."""
         return (self.due, self.finished, self.dead, self.suspended, self.pending, self.pauses, self.held)
 
-    #: String: how often pending counters were added to the hashes below.
+    #: String: how often pending counters were added to the metrics hashes.
     folds = named("metrics:folds")
     #: Hash: counters since the beginning; never expires.
     totals = named("metrics:total")
 
     def bucket(self, size: str, at: float) -> str:
-        """Hash: counters of the minute, hour or day that contains ``at`` (seconds since the epoch)."""
+        """Return the key of the counters of the minute, hour or day that contains ``at`` (seconds since the
+        epoch).
+        """
         seconds = BUCKETS[size]
         return f"{self.prefix}metrics:{size}:{int(at) // seconds * seconds}"
 
     def metrics(self, at: float) -> list[str]:
-        """The four hashes a change adds its counters to: total, minute, hour, day."""
+        """Return the four hashes that a change adds its counters to: total, minute, hour, day."""
         return [self.totals, *(self.bucket(size, at) for size in BUCKETS)]
 
 
 def session_digest(session_id: str) -> str:
-    """The name of a session, or of another text that may be anything, in keys and in an object store."""
+    """Return a session id, or any other text, as a fixed-length name for keys and object stores."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
 def keys_of(namespace: str, turn_id: str) -> Keys:
-    """Return the keys of a turn's installation. Raises ``ValueError``: not a turn id."""
+    """Return the keys of a turn's installation. Raises ``ValueError`` if the id is not a turn id."""
     check_turn_id(turn_id)
     return _keys_of_namespace(namespace)
 

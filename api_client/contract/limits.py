@@ -1,10 +1,10 @@
-"""The limits of one turn: settings, requests, policies and other kinds of work all have them."""
+"""Limits of one turn, for settings, requests, policies and all kinds of work."""
 
 from __future__ import annotations
 
-#: Runs of its agent, ADR-038's max_retries plus one.
+#: Most agent runs: ADR-038's max_retries plus one.
 MAX_ATTEMPTS = 20
-#: Wall time over all attempts, in seconds: a week.
+#: Longest wall time over all attempts, in seconds: a week.
 MAX_DEADLINE_SECONDS = 604_800
 MAX_TOKENS = 10**9
 #: In US dollars.

@@ -1,9 +1,9 @@
-"""The step marker: how it looks, how a text is shown without it. Worker and relay both use this module alone.
+"""The step marker: its form, and texts without it. Workers and the relay share this module.
 
-Which markers of an answer count is decided once, by the worker's Markdown parser: those outside code, quotes and YAML
-headers (``worker.enforcement.documents.document``). The decision travels with the answer as *spans*.
-
-Source: ADR-038 "Step Marker Validator"; ADR-034 Phase 3.
+The worker's Markdown parser decides once which markers of an answer count: those outside code, quotes and YAML
+headers
+(``worker.enforcement.documents.document``). The decision travels with the answer as *spans*. Source: ADR-038 "Step
+Marker Validator"; ADR-034 Phase 3.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 STEPS = ("what", "why", "constraints", "generate", "finalize", "done")
-#: Written by the fallback alone, when nothing shows the step (ADR-036).
+#: Step that only the fallback writes, when nothing shows the real step (ADR-036).
 UNKNOWN = "unknown"
 
-#: Where a marker is: its first character, and the one after its last. The answer's own marker is the last span, if
-#: the answer ends with it; it then takes the white space before it and all up to the end.
+#: Place of a marker: its first character, and the one after its last. If the answer ends with its own marker, that
+#: is the last span, together with the white space before it and everything up to the end.
 Span = tuple[int, int]
-#: Spans that are kept of one answer besides its own marker; a text with more shows the first ones.
+#: Most spans kept of an answer besides its own marker; a longer text shows its first markers.
 MAX_SPANS = 100
 
-# Every quantifier is bounded and none overlaps the next, so that 200 kB of "<!--" or of blanks stay linear.
+# Every quantifier is bounded and none overlaps the next: 200 kB of "<!--" or blanks stay linear.
 PATTERN = re.compile(r"<!--\s{0,40}[Ss][Tt][Ee][Pp]\s{0,40}:([^>]{0,200})-->")
-#: The pieces of a marker, each of which may be the last that has come so far.
+#: Pieces of a marker; a growing text may end after any of them.
 _PIECES = ("!", "-", r"-\s{0,40}", "[Ss]", "[Tt]", "[Ee]", r"[Pp]\s{0,40}", ":")
 
 
@@ -36,13 +36,13 @@ def _beginning() -> re.Pattern[str]:
     return re.compile(f"<(?:{rest})")
 
 
-#: A marker, or what could become one when more text comes: a text that is still growing is shown up to here.
+#: A marker, or text that may become one: a growing text is shown up to here.
 BEGINNING = _beginning()
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A step marker: the value as written, and the characters it takes."""
+    """A step marker: its value as written, and its position in the text."""
 
     value: str
     start: int
@@ -50,23 +50,23 @@ class Marker:
 
     @property
     def step(self) -> str | None:
-        """The step it names, in lower case; None when it is another word than the six."""
+        """The marker's step in lower case; None if it is none of the six."""
         step = self.value.lower()
         return step if step in STEPS else None
 
 
 def marker(step: str) -> str:
-    """The marker for a step, as ADR-034 writes it."""
+    """Return the marker of a step, as ADR-034 writes it."""
     return f"<!-- STEP: {step} -->"
 
 
 def candidates(text: str) -> list[Marker]:
-    """Everything that looks like a marker, wherever it is."""
+    """Return everything in a text that looks like a marker."""
     return [Marker(found[1].strip(), found.start(), found.end()) for found in PATTERN.finditer(text)]
 
 
 def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """The spans of an answer. ``counting``: its markers that count, in the text's order."""
+    """Return the spans of an answer's markers. ``counting`` has the markers that count, in text order."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start
@@ -75,9 +75,9 @@ def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 
 
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
-    """The spans of the text's markers that a record or an event names. Nothing but markers is ever cut.
+    """Read stored marker spans, keeping only spans that really hold markers.
 
-    ``pairs``: a list of them; anything else means that the markers at the end count.
+    If ``pairs`` is no list, the markers at the end of the text count.
     """
     if not isinstance(pairs, list):
         return tuple(span for span in spans_of(text, candidates(text)) if span[1] == len(text))
@@ -95,15 +95,17 @@ def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
 
 
 def answer_text(text: str, spans: Sequence[Span]) -> str:
-    """The answer but for its own marker: the text of every reply, byte for byte what response.md has before it."""
+    """Return the answer without its own marker: the text of every reply, as response.md has it."""
     return text[: spans[-1][0]] if spans and spans[-1][1] == len(text) else text
 
 
 def page_text(text: str, spans: Sequence[Span]) -> str:
-    """The answer without any marker that counts, for pages that draw comments as text. A line of markers goes whole."""
+    """Return the answer without any counting marker, for pages that show comments as text. Lines of markers
+    vanish.
+    """
     kept = answer_text(text, spans)
     pieces: list[str] = []
-    past, bare = 0, True  # bare: what is kept of the line so far is blank
+    past, bare = 0, True  # bare: the line so far is blank
     for start, end in spans:
         if end > len(kept):
             break

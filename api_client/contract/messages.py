@@ -1,6 +1,6 @@
-"""Words for a user whose turn ends without an answer, and prompts for an agent then.
+"""Messages for a user whose turn ends without an answer, and prompts for the agent in that case.
 
-The words are in ``messages.toml``, those of the endings in ``error_codes.toml``.
+``messages.toml`` has the words; ``error_codes.toml`` those of the endings.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.word_tables import table_beside
 
-#: Endings that nobody judged: outcome -> language -> message.
+#: Endings without validation: outcome -> language -> message.
 GIVEN_UP = {
     outcome: {locale: sentence(outcome, locale) for locale in ("de", "en")}
     for outcome in ("cancelled", "expired", "dead")
 }
 
-#: Endings after the agent ran. ``failed`` is followed by the issues, one line each.
+#: Endings after an agent run. ``failed`` is followed by the issues, one line each.
 ENDED = ("failed", "incomplete", "refused", "error")
 
-#: Sentences around what was found, and why an agent did not finish (``broken_off_*``).
+#: Sentences around issues, and reasons why an agent did not finish (``broken_off_*``).
 _WORDS = table_beside(__file__)
 
 
 def line_of(issue: ValidationIssue) -> str:
-    """Return what was found as one line: its code, file and line where it is in a file, and the message."""
+    """Format an issue as one line: code, file and line if it is in a file, and message."""
     file, line, message = issue.file, issue.line, issue.message
     place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
     return f"{issue.code}: {place}{message}"
 
 
 def broken_off(why: str, locale: str, reason: str) -> str:
-    """Word the missing answer in the user's language: ``why`` is a code, ``reason`` the runner's English sentence."""
+    """Explain in the user's language why there is no answer. ``reason`` is the runner's English sentence."""
     if locale != "de":
         return words_of(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
     known = _WORDS.get(f"broken_off_{why}")
@@ -45,9 +45,9 @@ def broken_off(why: str, locale: str, reason: str) -> str:
 
 
 def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
-    """The message for a turn that ended as ``outcome``, one of ``ENDED``, for the reasons in ``lines``.
+    """Return the message for a turn that ended with this outcome (one of ``ENDED``), with its reasons in ``lines``.
 
-    ``code`` is the kind of an error, which knows what to do better: a passing one needs no administrator.
+    ``code`` is the kind of error, whose advice is more precise: a temporary error needs no administrator.
     """
     first, last = words_of(outcome, locale)
     if outcome == "error" and code in ERROR_CODES:
@@ -56,7 +56,7 @@ def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
 
 
 def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
-    """The message for a turn that nobody accepted: rejected by a person, or not decided in time."""
+    """Return the message for a turn that a person rejected or that nobody decided in time."""
     if timed_out:
         why = _say("nobody_decided", locale)
     elif said := note.strip():
@@ -67,16 +67,16 @@ def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> st
 
 
 def consulted(prompt: str, locale: str, hints: list[str]) -> str:
-    """Return what another model is asked when the first one failed: the task itself, and what was wrong before.
+    """Return the prompt for another model after the first one failed: the task and the problems so far.
 
-    It starts afresh, so it must give everything, not a correction.
+    The other model starts afresh and must give a whole answer.
     """
     task = [prompt, "", "---", ""] if prompt else []
     return "\n".join([*task, _say("another_failed", locale), *(f"- {hint}" for hint in hints)])
 
 
 def asked_again(note: str, locale: str, hints: list[str]) -> str:
-    """Return what the agent is asked when a person wants another attempt."""
+    """Return the prompt for the agent when a person asks for another attempt."""
     lines = [_say("person_says", locale), "", note.strip()]
     return "\n".join(lines + (["", _say("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else []))
 

@@ -1,4 +1,4 @@
-"""Calls for help: what somebody outside is to learn at once, as one typed value and one wire form.
+"""Notifications: what an outside system must learn at once, as one type and one wire form.
 
 The wire is that of OpenAI's webhooks: the same body, the same signature, so that their SDK verifies ours. Who wants to
 call somebody puts a notice into the outbox (``api_client.notifications``); a worker sends it. A notice holds ids,
@@ -29,22 +29,22 @@ KINDS: Mapping[str, str] = {
 } | collect_declarations("NOTICE_KINDS")
 #: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
-#: Between two tries: it begins with the first and doubles up to the second, in seconds.
+#: Delay between two deliveries: starts at the first value and doubles up to the second, in seconds.
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One call for help.
+    """A notification.
 
     Attributes:
-        kind: one of ``KINDS``.
-        subject: what it is about, such as a turn's id; the same kind and subject make the same notice, put once.
-        at: when it happened, in seconds since the epoch.
-        data: what the receiver learns: texts and numbers, no prompts.
+            kind: one of ``KINDS``.
+            subject: what it is about, such as a turn id; kind and subject identify the notification.
+            at: when it happened, in seconds since the epoch.
+            data: texts and numbers for the receiver, no prompts.
 
     Raises:
-        ValueError: no such kind.
+            ValueError: the kind is unknown.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Notice:
 
     @property
     def notice_id(self) -> str:
-        """Its id: receivers that saw it before leave it alone."""
+        """The id by which receivers recognise repeated deliveries."""
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def body(self) -> str:
@@ -75,7 +75,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A notice in the outbox.
+    """A notification in the outbox.
 
     Attributes:
         notice_id: its id. body: the JSON that is sent.
@@ -92,21 +92,21 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """Return what it is about."""
+        """The kind of the notification."""
         return str(json.loads(self.body)["type"])
 
     @property
     def delay(self) -> float:
-        """Return how long after this try the next one comes, in seconds."""
+        """Seconds until the next delivery after this one."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as a JSON-ready mapping."""
+        """Return the entry as a JSON-ready dict."""
         data = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
         return {**data, "error": self.error, "body": self.body}
 
     def stored(self) -> str:
-        """The entry as it is stored."""
+        """Return the entry as the store keeps it."""
         data = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
         return json.dumps({**data, "taken": list(self.taken)})
 
@@ -125,10 +125,11 @@ class Entry:
 
 
 def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
-    """The headers of a delivery: Standard Webhooks, as OpenAI signs. Without a secret there is no signature.
+    """Return the headers of a delivery, signed as OpenAI signs (Standard Webhooks); unsigned without a secret.
 
-    ``secret``: ``whsec_`` and base64, or any text. ``notice_id``: the same for every try. ``now``: seconds since the
-    epoch; receivers refuse old ones. Raises ``ValueError``: what follows ``whsec_`` is not base64.
+    ``secret`` is ``whsec_`` and base64, or any text. ``notice_id`` is the same for each delivery. ``now`` is in
+    seconds since
+    the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not base64.
     """
     headers = {"webhook-id": notice_id, "webhook-timestamp": str(int(now))}
     if secret:

@@ -1,8 +1,8 @@
-"""Which validators are offered here: the built-in ones.
+"""Validators that a request can name: the built-in ones and those of installed packages.
 
-Which validators are offered here: the built-in ones, and those of installed packages. *Offered* is what can be asked
-for; *active* is what judges: by HELIX_VALIDATORS, or by the request. The names of the offered ones come from the
-metadata of installed packages. Their code is not imported, so the relay may ask too.
+Offered validators can be requested; active validators check answers (HELIX_VALIDATORS or the request). Names come
+from
+the metadata of installed packages, without importing their code, so the relay may use this module too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from importlib.metadata import EntryPoint, entry_points
 
 from api_client.contract.declared import nearest
 
-#: The group of entry points in which packages name their validators (docs/validators.md).
+#: Entry point group in which packages register validators (docs/validators.md).
 GROUP = "helix_turns.validators"
-#: Ours: ADR-038's three.
+#: Built-in validators: ADR-038's three.
 BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 
 def installed_validators() -> Mapping[str, EntryPoint]:
-    """The entry points of installed packages, by name; another package never replaces a built-in name."""
+    """Return the entry points of installed validators by name. Packages cannot replace a built-in name."""
     return _installed(tuple(sys.path))
 
 
@@ -31,18 +31,18 @@ def _installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 
 def offered_validators() -> tuple[str, ...]:
-    """The names that can be asked for: ours first, then those of installed packages, sorted."""
+    """Return all validator names that are offered here: built-in first, then installed ones, sorted."""
     return (*BUILT_IN, *installed_validators())
 
 
 def askable(active: Collection[str]) -> tuple[str, ...]:
-    """The names a request may have: what is offered here, and what the settings have made active.
+    """Return the validator names that a request may use: those offered here, and those active by the settings.
 
-    An operator who activates a validator on a relay without its package says that the workers offer it.
+    An operator may activate a validator on a relay that lacks its package; the workers then offer it.
     """
     return tuple(dict.fromkeys((*offered_validators(), *active)))
 
 
 def not_offered(name: str, offered: Sequence[str]) -> str:
-    """The message about a name nobody offers: the likely one, and all there are."""
+    """Return the message about an unknown validator: the closest name and all offered ones."""
     return f"unknown validator {name[:80]!r}{nearest(name, offered)} (offered: {', '.join(offered) or 'none'})"

@@ -1,4 +1,4 @@
-"""An enumeration of stored words to which a newer version may add."""
+"""An enumeration of stored words that newer versions may extend."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Self
 
 
 class OpenEnum(StrEnum):
-    """A word that this version does not know stays what it is: it equals no member, and is shown as its text.
+    """An enumeration that keeps unknown words: they equal no member and are shown as text.
 
-    What callers send is checked against the members (``in list(...)``), never by making one.
+    Check what callers send against the members (``in list(...)``), never by creating one.
     """
 
     @classmethod
@@ -21,4 +21,4 @@ class OpenEnum(StrEnum):
         return unknown
 
     def __reduce_ex__(self, _protocol: object) -> tuple[type[Self], tuple[str]]:
-        return type(self), (self._value_,)  # before 3.11.4 by its name, which an unknown word has not
+        return type(self), (self._value_,)  # before 3.11.4 by its name, which an unknown word lacks

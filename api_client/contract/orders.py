@@ -1,4 +1,4 @@
-"""The port of orders: what a person orders is recorded before it is carried out, with why it was refused if it was."""
+"""The orders port: records what a person orders before it is carried out, and why it was refused."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Who answers by the signed link of a chat: nobody knows which person that was.
+#: Caller of an answer that came by a signed link: any person may hold the link.
 LINK_HOLDER = "anyone who has the link"
 
 
 @dataclass(slots=True)
 class PlacedOrder:
-    """An order at work; ``refused``: why it was not carried out, where nothing raises. Empty: it was."""
+    """An order being carried out. ``refused`` says why it failed without an exception; empty if it succeeded."""
 
     refused: str = ""
 
@@ -23,15 +23,15 @@ class Orders(Protocol):
     def place(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AbstractAsyncContextManager[PlacedOrder]:
-        """Record an order, then let the body of ``async with`` carry it out; if that raises, record why."""
+        """Record an order, then let the body of ``async with`` carry it out. Record the reason if the body raises."""
 
     async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Record an order whose end the caller records by itself; returns the id of the record."""
+        """Record an order and return the record's id. The caller records the outcome."""
 
     async def refuse(self, recorded: str, why: str | Exception) -> None:
-        """Add to a recorded order why it was not carried out."""
+        """Add the reason to a recorded order that was not carried out."""
 
 
 def name_caller(owner: str) -> str:
-    """Return who acts through the API: the beginning of the owner's hash, never a name or a key."""
+    """Return who acts through the API: the start of the owner's hash, never a name or a key."""
     return f"key:{owner[:12]}"

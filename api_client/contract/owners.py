@@ -1,4 +1,4 @@
-"""The owner behind a key, a name or a user: what records keep instead of it."""
+"""Owners: the hashes that records keep instead of keys, names and users."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import hashlib
 import re
 
 _HASH = re.compile(r"[0-9a-f]{32}")
-#: The owner of everything that comes without a key: from the command line, and on a machine without keys.
+#: Owner of everything without a key: the command line, and a machine without keys.
 LOCAL_OWNER = "local"
 
 
 def owner_of_key(key: str) -> str:
-    """The owner a key of HELIX_API_KEYS represents."""
+    """Return the owner of an API key in HELIX_API_KEYS."""
     return _owner(b"helix-owner", key)
 
 
 def owner_of_name(name: str) -> str:
-    """The owner that keys in the file name."""
+    """Return the owner of the named keys in the keys file."""
     return _owner(b"helix-owner-name", name)
 
 
 def owner_of_user(owner: str, user: str) -> str:
-    """One of the users a key speaks for."""
+    """Return the owner of one user of a forwarding key."""
     return _owner(b"helix-owner-user", f"{owner}\0{user}")
 
 
 def owner_named(said: str) -> str:
-    """The owner that people name: by name, by its hash, or as ``shown_owner`` writes it."""
+    """Return the owner that a person typed: a name, a hash, or the form of ``shown_owner``."""
     last = said.rpartition("/")[2]
     return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
 
 
 def shown_owner(owner: str, holder: str) -> str:
-    """The owner as operators read it: its name, or whose user it is.
+    """Format an owner for operators: its name, or the key's name and the user's hash.
 
-    ``owner`` is the hash, ``holder`` the owner that the key of the turn names; empty without a key.
+    ``holder`` is the owner that the turn's key names; empty without a key.
     """
     return f"{holder}/{owner}" if holder and owner_of_name(holder) != owner else holder or owner
 

@@ -1,4 +1,4 @@
-"""Find what the modules of a package declare, so that a new module needs no line in a list."""
+"""Collect what the modules of a package declare, so that a new module needs no entry in a list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def parts_of(package: str, name: str) -> list[Any]:
-    """Return the attribute ``name`` of each module of a package that has one, in the order of the modules' names.
+    """Return the attribute ``name`` of each module of a package that has it, in the order of module names.
 
-    The package's own ``registry`` is passed over: it is what asks.
+    The package's own ``registry`` module is skipped.
     """
     found = sorted(each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__))
     modules = [importlib.import_module(f"{package}.{each}") for each in found if each != "registry"]

@@ -1,7 +1,8 @@
-"""A phase: a piece of work whose output is really checked (ADR-025).
+"""A phase: a unit of work whose output is verified (ADR-025).
 
-It travels inside a turn's request as JSON. docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks`` says the
-faults of a value.
+A phase travels as JSON inside a turn's request. docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks``
+validates
+the values.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from typing import Any
 from api_client.contract.declared import Findings, Invalid, unknown
 from api_client.contract.phase_checks import PHASE, PhaseError, gate_entries, spelled
 
-#: Runs of a phase when it names no number (ADR-025: three).
+#: Default number of runs of a phase (ADR-025: three).
 DEFAULT_ATTEMPTS = 3
 MAX_PHASES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class QualityGate:
-    """A deterministic check by name, with its options; ``criteria`` are for the verifier, who judges the rest."""
+    """A deterministic check by name, with its options. Its ``criteria`` are left to the verifier."""
 
     type: str
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Return what only a reader can judge, one sentence each."""
+        """Criteria that only the verifier can judge, one sentence each."""
         return tuple(self.options.get("criteria", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """The gate as phases.yaml writes it."""
+        """Return the gate as phases.yaml writes it."""
         return {"type": self.type, **self.options}
 
 
@@ -40,15 +41,15 @@ class Phase:
     """One phase of a workflow.
 
     Attributes:
-        id: unique in its file; names the phase in commands, folders and events.
-        name: for people. type: what kind of work it is, for people; it steers nothing.
-        description: what the agent is to do.
-        config: notes for the agent; ``model`` names the model of ``HELIX_MODELS`` that does the work.
-        input_files: what the agent reads, relative to the folder of phases.yaml.
-        output_files: what must be there afterwards, relative to the phase's ``output/``.
-        quality_gates: the gates after ``files_exist`` and ``syntax``, which always come first.
-        verify_agent: whether an independent agent judges the output once the gates have passed.
-        max_attempts: how often the agent is run at most.
+            id: unique in its file; names the phase in commands, folders and events.
+            name, type: shown to people; ``type`` changes nothing.
+            description: the task of the agent.
+            config: notes for the agent; ``model`` names the model of ``HELIX_MODELS`` that does the work.
+            input_files: files that the agent reads, relative to the folder of phases.yaml.
+            output_files: files that must exist afterwards, relative to the phase's ``output/``.
+            quality_gates: gates after ``files_exist`` and ``syntax``, which always come first.
+            verify_agent: an independent agent verifies the output after the gates have passed.
+            max_attempts: most agent runs.
     """
 
     id: str
@@ -64,16 +65,16 @@ class Phase:
 
     @property
     def model(self) -> str:
-        """The model that does the work; empty for the one the caller names."""
+        """The model that does the work; empty for the caller's model."""
         return str(self.config.get("model", ""))
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Return what the verifier is to judge besides the description."""
+        """Criteria for the verifier besides the description."""
         return tuple(criterion for gate in self.quality_gates for criterion in gate.criteria)
 
     def to_dict(self) -> dict[str, Any]:
-        """The phase as phases.yaml writes it, JSON-ready; ``from_dict`` reads it back."""
+        """Return the phase as phases.yaml writes it, JSON-ready; ``from_dict`` reads it back."""
         return {
             "id": self.id,
             "name": self.name or self.id,
@@ -89,7 +90,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, data: object) -> Phase:
-        """Read one phase. Raises ``PhaseError``: it is wrong; names every problem."""
+        """Read one phase. Raises ``PhaseError``, which names every problem."""
         found = Findings()
         found.read(PHASE, data)
         if found.problems:
@@ -100,7 +101,7 @@ class Phase:
 def read_phases(data: object) -> tuple[Phase, ...]:
     """Read the content of a phases.yaml: a list of phases, or a mapping with the list under ``phases``.
 
-    Raises ``PhaseError``: it is wrong; names every problem.
+    Raises ``PhaseError``, which names every problem.
     """
     try:
         return checked_phases(data)
@@ -109,7 +110,7 @@ def read_phases(data: object) -> tuple[Phase, ...]:
 
 
 def checked_phases(data: object) -> tuple[Phase, ...]:
-    """As ``read_phases``, but raises ``Invalid``, as a kind does."""
+    """Read the content of a phases.yaml as a kind does: raises ``Invalid`` with every problem."""
     found, prefix, seen = Findings(), list[str](), dict[str, int]()
     if isinstance(data, Mapping):
         known, prefix = ("phases", "name", "description"), ["phases"]
@@ -134,7 +135,7 @@ def checked_phases(data: object) -> tuple[Phase, ...]:
 
 
 def _read(data: Any) -> Phase:
-    """A phase that was found right. A key without a value counts as left out."""
+    """Build a phase from checked data. Keys without a value are ignored."""
     data = {key: value for key, value in data.items() if value is not None}
     name = spelled(data["id"])
     gates = gate_entries(data.get("quality_gate"))

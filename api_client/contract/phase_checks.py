@@ -1,4 +1,4 @@
-"""Kinds of the keys of phases.yaml: each problem is one sentence. Looks at values only."""
+"""Kinds that check the values of phases.yaml. Each problem is one sentence. Reads no files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from api_client.contract.limits import MAX_ATTEMPTS
 MAX_PATHS, MAX_GATES = 200, 20
 #: Longest text of a phase, and largest ``config`` as JSON, in characters.
 MAX_TEXT, MAX_CONFIG = 20_000, 16_384
-#: Longest path in characters, and longest name in it in bytes: file systems take no more.
+#: Longest path in characters, and longest file name in bytes: the limits of file systems.
 MAX_PATH, MAX_NAME_BYTES = 1024, 255
-#: What the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase that waits for it never
-#: ends well.
+#: Files that the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase with such an
+#: output can never succeed.
 CLOSED_TO_AGENTS = frozenset(
     {".claude", ".claude.json", ".git", ".gitconfig", ".gitmodules", ".husky", ".idea", ".mcp.json", ".vscode"}
     | {".bash_profile", ".bashrc", ".profile", ".ripgreprc", ".zprofile", ".zshrc"}
@@ -30,7 +30,7 @@ _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class PhaseError(BadRequest):
-    """Phases that cannot be carried out; ``problems`` has everything that is wrong with them."""
+    """Phases that cannot be carried out; ``problems`` lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)), param="phases", code="invalid_phases")
@@ -38,13 +38,13 @@ class PhaseError(BadRequest):
 
 
 def spelled(value: object) -> str:
-    """An id as text: YAML reads ``id: 1`` as a number."""
+    """Return an id as text: YAML reads ``id: 1`` as a number."""
     number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if number or isinstance(value, str) else ""
 
 
 def gate_entries(value: Any) -> list[Any]:
-    """A gate may be written as its name, a mapping, or a list of these."""
+    """Return gates as a list of mappings. A gate may be written as a name, a mapping, or a list of these."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
 
@@ -95,7 +95,7 @@ def _seconds(value: object) -> float:
 
 
 def path_problem(value: object) -> str:
-    """Return why this is not a path below a folder; empty when it is one. Looks at the text only."""
+    """Return why a value is not a path below a folder; empty if it is one. Looks at the text only."""
     if not isinstance(value, str):
         return f"must be a path, not {noun_of(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
@@ -113,7 +113,7 @@ def path_problem(value: object) -> str:
 
 
 def folder_problem(value: str) -> str:
-    """Give why phases cannot have this folder, relative to HELIX_ROOT; empty when they can. Looks at the text only."""
+    """Return why phases cannot use a folder, relative to HELIX_ROOT; empty if they can. Looks at the text only."""
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
         return f"must be relative to HELIX_ROOT, not {value[:80]!r}"
@@ -144,7 +144,7 @@ def _output(value: object) -> str:
 
 
 def _paths(kind: Kind) -> Kind:
-    """Paths that can be there together: a file cannot be a folder too, as ``a`` would beside ``a/b``."""
+    """Return a kind that reads paths which can exist together: a file cannot also be a folder (``a`` and ``a/b``)."""
     listed = each(kind, "paths", MAX_PATHS)
 
     def read(value: Any) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ _TEXTS = each(_text, "texts", MAX_PATHS)
 _PROGRAM = {"command": _command, "shell": yes, "seconds": _seconds, "memory_mb": whole(64, 1_048_576, also=0)}
 _CRITERIA = {"criteria": _TEXTS}
 
-#: The gates there are, each with its options.
+#: Gate -> kinds of its options.
 GATES: Mapping[str, Mapping[str, Kind]] = {
     "files_exist": {"files": _paths(_output), **_CRITERIA},
     "syntax": {"ignore": _TEXTS, **_CRITERIA},
@@ -213,7 +213,7 @@ def _gates(value: Any) -> Any:
     return each(_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _gate(entries[0])
 
 
-#: One phase.
+#: Kind that reads one phase.
 PHASE = record(
     {
         "id": _id,

@@ -1,12 +1,12 @@
-"""The place of a directory's phases, and their session: each owner has a separate place.
+"""The folder and the session of a directory's phases, separate for each owner.
 
-A caller without a key on this machine, such as the command line, has the folder itself:
+A caller without a key on this machine, such as the command line, uses the directory itself:
 
-    DIRECTORY/phases/<id>/                        session: from the directory
+  DIRECTORY/phases/<id>/                        session: from the directory
 
-An owner with a key has a private place, which no agent of another owner may read:
+An owner with a key has a private folder, which no agent of another owner may read:
 
-    projects/phases/<session>/<id>/               session: from the owner and the directory
+  projects/phases/<session>/<id>/               session: from the owner and the directory
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import folder_problem
 from api_client.contract.turn import TurnRequest
 
-#: What the folder of phases is called; in input files it means the owner's own.
+#: Name of the phases folder; in input files it means the owner's own folder.
 PHASES = "phases"
-#: The private places, relative to HELIX_ROOT.
+#: Parent of the private folders, relative to HELIX_ROOT.
 PRIVATE = "projects/phases"
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
 
 
 def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
-    """The session of an owner's phases in a directory: they run one at a time, in order."""
+    """Return the session of an owner's phases in a directory: its phases run one at a time, in order."""
     whose = directory if owner == LOCAL_OWNER else f"{owner}\n{directory}"
     return f"phases-{session_digest(whose)}"
 
 
 def phases_folder(request: TurnRequest) -> PurePosixPath:
-    """The folder that holds a phase turn's phases, one folder for each id; relative to HELIX_ROOT."""
+    """Return the folder of a phase turn's phases, relative to HELIX_ROOT; each phase has a subfolder."""
     if request.owner == LOCAL_OWNER:
         return PurePosixPath(directory_of(request)) / PHASES
     return PurePosixPath(PRIVATE) / phase_session(directory_of(request), request.owner)
@@ -57,7 +57,7 @@ def directory_of(request: TurnRequest) -> str:
 
 
 def directory_problem(root: Path, directory: str) -> str:
-    """Return why phases cannot run in a directory; empty when they can. Links are not followed.
+    """Return why phases cannot run in a directory; empty if they can. Symbolic links are not followed.
 
     ``directory`` is relative to ``root``, which is HELIX_ROOT.
     """
@@ -70,7 +70,7 @@ def directory_problem(root: Path, directory: str) -> str:
 
 
 def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
-    """Name what cannot be an input file in its place: a folder, a link, a pipe. A missing one may come yet."""
+    """Return a problem for each input file that is a folder, a link or a pipe. A missing file may still appear."""
     return [
         Problem(("phases", number, "input_files", place), problem)
         for number, (phase, request) in enumerate(zip(phases, requests, strict=True))
@@ -80,7 +80,7 @@ def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnR
 
 
 def input_problem(root: Path, request: TurnRequest, path: str) -> str:
-    """Return why what lies there can be no input file; empty when it is a plain file, or nothing."""
+    """Return why a path cannot be an input file; empty if it is a plain file or does not exist yet."""
     place = input_file(root, request, path)
     if ".helix" in place.relative_to(root).parts:
         return f"{path[:80]!r} is part of the installation, not of the project"
@@ -89,9 +89,8 @@ def input_problem(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def kind_at(root: Path, path: str) -> str:
-    """Return what lies at a path below ``root``: a plain file, a folder, or why it is neither; empty for nothing.
-
-    No link on the way is followed.
+    """Describe what lies at a path below ``root``, such as ``a plain file``; empty for nothing. Links are not
+    followed.
     """
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:

@@ -1,4 +1,4 @@
-"""Phases as a kind of work: their tasks, and what their turns carry in ``work_data``."""
+"""Phases as a kind of work: their Celery tasks and the data of their turns."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from api_client.contract.tasks import RUN_QUEUE, TaskDeclaration
 from api_client.contract.turn import TurnRequest
 from api_client.contract.work import WorkKind
 
-#: The name of this kind.
+#: Name of this kind of work.
 PHASE = "phase"
 PHASE_RUN = "phase.run"
 PHASE_VERIFY = "phase.verify"
 _RUN, _VERIFY = "Run the agent for a phase.", "Verify a phase: its gates, then an independent agent."
-#: In ``work_data``: the turn that must have passed before this one may run; else this one ends without a run.
+#: Key of ``work_data``: the turn that must have passed before this one may run; otherwise this one ends without a
+#: run.
 AFTER = "after"
 
 
 def work_data(phase: Phase, directory: str) -> dict[str, Any]:
-    """Return what the turn of a phase carries: the phase, and the folder of its file, relative to HELIX_ROOT."""
+    """Return the data of a phase's turn: the phase, and the folder of its file relative to HELIX_ROOT."""
     return {"phase": phase.id, "directory": directory, "definition": phase.to_dict()}
 
 
 def phase_of(request: TurnRequest) -> Phase:
-    """Read the phase of a turn, which was checked at the submit. Raises ``PhaseError``: a newer version wrote it."""
+    """Read the phase of a turn. Raises ``PhaseError`` if a newer version wrote it."""
     return Phase.from_dict(request.work_data.get("definition"))
 
 
 class PhaseWork(WorkKind):
-    """A phase: its result is the files in its own folder, and gates and a verifier judge them."""
+    """A phase: the result is the files in its folder, checked by gates and a verifier."""
 
     name = PHASE
     tasks: Mapping[str, TaskDeclaration] = {
@@ -46,7 +47,7 @@ class PhaseWork(WorkKind):
     waits_long = hands_on = hands_on_incomplete = has_fixed_codes = True
 
     def check(self, request: TurnRequest) -> None:
-        """Raise ``PhaseError``, which names everything that is wrong with the phase."""
+        """Raise ``PhaseError`` if the request's phase is invalid."""
         phase_of(request)
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath:
@@ -54,7 +55,7 @@ class PhaseWork(WorkKind):
         return phases_folder(request) / str(request.work_data["definition"]["id"])
 
     def describe(self, request: TurnRequest) -> str:
-        """Return which phase of which folder it is."""
+        """Describe the turn: the phase and its directory."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
     def repeat(self, request: TurnRequest) -> TurnRequest:

@@ -1,4 +1,4 @@
-"""Plug-ins: what installed packages add by entry points, and which package of this project adds what."""
+"""Plug-ins that installed packages add by entry points, and the packages of this project that add them."""
 
 from __future__ import annotations
 
@@ -58,11 +58,13 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 
 
 class UnusablePlugin(LookupError):
-    """A plug-in that is not installed or cannot be imported. The message says which one, and why."""
+    """A plug-in that is not installed or cannot be imported. The message names it and the reason."""
 
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name, without importing one. Of two with one name ours counts."""
+    """Return the entry points of a group by name, without importing them. Our own win over others of the same
+    name.
+    """
     return _find(group, tuple(sys.path))
 
 
@@ -79,12 +81,12 @@ def _is_ours(entry: EntryPoint) -> bool:
 
 
 def is_known(group: str, name: str) -> bool:
-    """Return whether an installed plug-in has this name, or one that this project has."""
+    """Return whether an installed plug-in or a package of this project has this name."""
     return name in PACKAGES.get(group, {}) or name in find_plugins(group)
 
 
 def why_missing(group: str, name: str) -> str:
-    """Return a sentence about one of our plug-ins that is not installed; else an empty text."""
+    """Return a sentence if one of our own plug-ins is not installed; otherwise an empty text."""
     from importlib.util import find_spec
 
     package = PACKAGES.get(group, {}).get(name)
@@ -96,10 +98,10 @@ def why_missing(group: str, name: str) -> str:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import what an entry point names.
+    """Import the object of an entry point.
 
     Raises:
-        UnusablePlugin: it is not installed, or importing it fails.
+            UnusablePlugin: the plug-in is not installed, or importing it fails.
     """
     if missing := why_missing(group, name):
         raise UnusablePlugin(missing)

@@ -1,6 +1,6 @@
-"""A policy: which rules judge which turns, and what follows from their errors; its hash, and what it gives one turn.
+"""A policy: which rules check which turns and what follows from their errors; its hash, and its effect on one turn.
 
-``worker.enforcement.policies`` reads the file that docs/policy.md describes and makes the validators of its rules.
+``worker.enforcement.policies`` reads the file that docs/policy.md describes and builds the validators of its rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class Action(StrEnum):
-    """Reactions to a validator's errors. A policy orders these per validator."""
+    """Reactions to a validator's errors. A policy lists them in order for each validator."""
 
     #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"
@@ -30,33 +30,33 @@ class Action(StrEnum):
     RETRY = "retry"
     #: Repair the best answer by the fallbacks.
     FALLBACK = "fallback"
-    #: End the turn as failed, and hand it to a person.
+    #: End the turn as failed, and ask a person.
     ESCALATE = "escalate"
     #: End the turn as failed.
     FAIL = "fail"
-    #: Accept the answer; the validator's errors become warnings.
+    #: Accept the answer and turn the errors into warnings.
     WARN = "warn"
 
 
-#: ADR-038's order: ask again, then repair, then fail.
+#: ADR-038's order: retry, then repair, then fail.
 DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 
 
-#: The kind of work that rules judge where they name none.
+#: The kind of work that rules check if they name none.
 CHAT = "chat"
 
 
 class OnError(StrEnum):
-    """All that a rule that raises or takes too long does to the answer."""
+    """The effect on an answer of a rule that raises or takes too long."""
 
-    #: It counts as an error of the rule.
+    #: Counts as an error of the rule.
     FAIL = "fail"
-    #: It counts as a warning.
+    #: Counts as a warning.
     WARN = "warn"
 
 
 class Content(StrEnum):
-    """All that an answer can hold."""
+    """Kinds of content that an answer can hold."""
 
     ADR = "adr"
     CODE = "code"
@@ -65,7 +65,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Facts about a turn before its answer. ``route``: chat, responses or turns."""
+    """Facts about a turn before its answer exists. ``route`` is chat, responses or turns."""
 
     model: str = ""
     owner: str = ""
@@ -75,7 +75,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliesTo:
-    """All conditions must hold; one that is empty always does. Models and owners may have ``*`` in them."""
+    """Conditions of a rule, all of which must hold; an empty condition always does. Models and owners may contain
+    ``*``.
+    """
 
     models: tuple[str, ...] = field(default=(), metadata={"what": "Models, such as consultant or claude-*."})
     owners: tuple[str, ...] = field(default=(), metadata={"what": "Owners: names of keys."})
@@ -85,9 +87,9 @@ class AppliesTo:
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
     def judges(self, subject: Subject) -> bool:
-        """Return whether the turn is one of these, as far as it can be said before there is an answer.
+        """Return whether the rule applies to a turn, as far as that is known before the answer.
 
-        Other kinds of work have their own checks: a rule judges one only where ``kinds`` names it.
+        Other kinds of work have their own checks: a rule applies to them only if ``kinds`` names them.
         """
         if subject.kind != CHAT and subject.kind not in self.kinds:
             return False
@@ -98,7 +100,7 @@ class AppliesTo:
         return all(not names or value in names for names, value in listed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The conditions that are set, JSON-ready."""
+        """Return the conditions that are set, JSON-ready."""
         return {each.name: list(value) for each in fields(self) if (value := getattr(self, each.name))}
 
 
@@ -107,18 +109,18 @@ class PolicyRule:
     """One entry of ``rules``.
 
     Attributes:
-        rule: a rule with options, one of the three built-in validators, or an installed package's validator.
-        name: how issues, metrics and requests name it; the rule's own name when the file gives none.
-        options: the rule's options, as the file has them.
-        severity: ``warning`` makes every error of the rule a warning.
-        reactions: what is tried for its errors, one after the other (ADR-038: retry, fallback, fail).
-        max_attempts: after this many rejections by this rule the agent is not asked again because of it; 0 for the
-            policy's own bound.
-        applies_to: which turns it judges.
-        on_error: what a rule that raises or takes too long does to the answer.
-        shadow: it judges and is shown, and decides nothing.
-        on_request: it judges only turns whose request names it.
-        line: where it is in the file, from 1.
+            rule: a rule with options, a built-in validator, or an installed package's validator.
+            name: its name in issues, metrics and requests; defaults to the rule's own name.
+            options: the rule's options, as in the file.
+            severity: ``warning`` turns every error of the rule into a warning.
+            reactions: what is tried for its errors, in order (ADR-038: retry, fallback, fail).
+            max_attempts: after this many rejections by this rule it causes no further retry; 0 for the policy's
+            bound.
+            applies_to: the turns it checks.
+            on_error: what happens if the rule raises or takes too long.
+            shadow: findings are shown, and decide nothing.
+            on_request: checks only turns whose request names it.
+            line: line in the file, from 1.
     """
 
     rule: str
@@ -135,11 +137,11 @@ class PolicyRule:
 
     @property
     def order(self) -> tuple[Action, ...]:
-        """The reactions as ``Policy.order`` wants them."""
+        """The reactions in the form of ``Policy.order``."""
         return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry, JSON-ready and complete: what is a default is named too, but for what later versions added."""
+        """Return the entry, JSON-ready, with its defaults; fields added by later versions only if they are used."""
         data = {
             "name": self.name,
             "rule": self.rule,
@@ -159,12 +161,12 @@ class PolicyFile:
     """The content of a policy file.
 
     Attributes:
-        rules: in the file's order.
-        max_attempts: how often the agent is run at most (ADR-038: three).
-        locale: language of feedback and messages; empty for the turn's own.
-        text: the file, which is stored under the hash; any file of the same meaning has the same hash.
-        others: rules beside those of the file that a request may name.
-        tools: what may become of agents' tool calls; the first one that fits decides.
+            rules: in the order of the file.
+            max_attempts: most agent runs (ADR-038: three).
+            locale: language of feedback and messages; empty for the turn's own.
+            text: text of the file, stored under the hash. Files with the same meaning have the same hash.
+            others: further rules that a request may name.
+            tools: rules for agents' tool calls; the first match decides.
     """
 
     rules: tuple[PolicyRule, ...]
@@ -175,7 +177,7 @@ class PolicyFile:
     tools: tuple[ToolRule, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The policy, JSON-ready and complete. Two files of one meaning have one form."""
+        """Return the policy in its canonical JSON-ready form: files with the same meaning have the same form."""
         data = {
             "version": VERSION,
             "max_attempts": self.max_attempts,
@@ -186,7 +188,7 @@ class PolicyFile:
 
     @cached_property
     def hash(self) -> str:
-        """The policy's name on turns, in metrics and pages: 16 hexadecimal digits of its meaning, not of its layout."""
+        """16 hexadecimal digits that identify the policy's meaning on turns, in metrics and on pages."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -198,14 +200,14 @@ class PolicyFile:
         return tuple(dict.fromkeys((*own, *(name for name in self.others if name not in shadow))))
 
     def judging(self, subject: Subject) -> list[PolicyRule]:
-        """The rules that judge a turn whose request names none, in the file's order; those in shadow too."""
+        """Return the rules that check a turn whose request names none, in file order, shadow rules included."""
         return [each for each in self.rules if each.applies_to.judges(subject) and not each.on_request]
 
 
 def plain_policy(
     names: Iterable[str], orders: Mapping[str, Sequence[str]] | None = None, max_attempts: int = 3
 ) -> PolicyFile:
-    """The policy of settings that name no file: these validators, each with its order or retry, fallback, fail."""
+    """Return the policy of settings without a policy file: these validators with their orders or ADR-038's."""
     ordered = tuple((name, tuple((orders or {}).get(name, DEFAULT_ORDER))) for name in names)
     return _plain_policy(ordered, max_attempts)
 
@@ -222,13 +224,13 @@ APPLIED = "applied_policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPolicy:
-    """The policy of a turn as it was when it was submitted. It stays the turn's own, whatever becomes of the file.
+    """The policy of a turn as of its submit. Later changes of the file do not affect the turn.
 
     Attributes:
-        hash: names the policy in the store.
-        shadow: rules that judge and decide nothing.
-        caps: rule -> after how many rejected answers the agent is not asked again because of it.
-        lenient: rules that accept an answer they could not judge.
+            hash: names the policy in the store.
+            shadow: rules whose findings decide nothing.
+            caps: rule -> number of rejections after which the rule causes no further retry.
+            lenient: rules that accept an answer when they fail to check it.
     """
 
     hash: str
@@ -243,13 +245,13 @@ class AppliedPolicy:
         return cls.from_dict(data) if data else None
 
     def attach(self, request: TurnRequest, filled: Iterable[str]) -> TurnRequest:
-        """Return the request with this policy, which ``filled`` these fields in: the request did not name them."""
+        """Return the request with this policy attached; ``filled`` names the fields that the policy set."""
         filled = dict.fromkeys((*request.filled, *filled, APPLIED))
         return replace(request.attach(APPLIED, self), filled=tuple(filled))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> AppliedPolicy:
-        """Read what ``dataclasses.asdict`` made; unknown fields are left alone."""
+        """Read an applied policy from the form of ``dataclasses.asdict``. Unknown fields are ignored."""
         return cls(
             hash=str(data["hash"]),
             shadow=tuple(data.get("shadow", ())),

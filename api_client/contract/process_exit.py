@@ -1,4 +1,4 @@
-"""The end of a worker's process, as its supervisor saw it: written by supervisors, read with dead letters."""
+"""The exit of a worker process as its supervisor saw it. Shown beside dead letters."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Ends that are remembered, the newest; and for how long after the last one, in seconds.
+#: Most recent exits that are kept, and for how long after the last one, in seconds.
 MOST, KEEP_SECONDS = 2_000, 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExit:
-    """The end of a worker's process.
+    """The exit of a worker process.
 
     Attributes:
-        worker: the name it had in pages, logs and records. pid: its id on its host.
-        code: its exit code, or minus the signal that killed it. at: seconds since the epoch, by the store's clock.
+            worker: process name in pages, logs and records. pid: process id on its host.
+            code: exit code, or minus the signal that killed it. at: seconds since the epoch, by the store's clock.
     """
 
     worker: str
@@ -26,7 +26,7 @@ class ProcessExit:
 
     @property
     def signal(self) -> str:
-        """The name of the signal that killed it; empty when it exited."""
+        """Name of the signal that killed the process; empty if it exited."""
         if self.code >= 0:
             return ""
         try:
@@ -35,18 +35,18 @@ class ProcessExit:
             return f"signal {-self.code}"
 
     def __str__(self) -> str:
-        """Return what it died of."""
+        """Describe the cause of the exit."""
         if self.signal == "SIGKILL":
             return "killed by SIGKILL (out of memory, or by somebody)"
         return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"
 
     def to_fields(self) -> dict[str, str]:
-        """The fields of its entry in the stream; the store adds the time."""
+        """Return the fields of the stream entry; the store adds the time."""
         return {"worker": self.worker, "pid": str(self.pid), "code": str(self.code)}
 
     @classmethod
     def from_entry(cls, entry: bytes, fields: Mapping[bytes, bytes]) -> ProcessExit:
-        """Read an entry of the stream. Raises ``KeyError``, ``ValueError``: not a known exit."""
+        """Read an entry of the stream. Raises ``KeyError`` or ``ValueError`` if it is not an exit."""
         return cls(
             worker=fields[b"worker"].decode("utf-8", "replace"),
             pid=int(fields[b"pid"]),

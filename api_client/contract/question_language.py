@@ -1,4 +1,4 @@
-"""The language of a question: German, English, or not to be seen."""
+"""Detect whether a question is German or English."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-#: Common words of each language, of questions above all; "was", "will" and "die" are words of both.
+#: Common words of each language, especially of questions; "was", "will" and "die" exist in both.
 _COMMON = {
     "de": "der das und ist nicht ein eine einen einem einer mit für auf den dem sich auch wird werden sind bei oder "
     "aber nur noch wenn wie wir sie ich zur zum durch über nach von vom zu im aus kann kannst könnte können haben "
@@ -20,16 +20,16 @@ _COMMON = {
 }
 _GERMAN, _ENGLISH = (frozenset(_COMMON[name].split()) for name in ("de", "en"))
 _WORD = re.compile(r"[^\W\d_]{2,20}")
-#: Text that somebody else may have written: code, and quotations.
+#: Text that somebody else may have written: code and quotations.
 _QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\"[^\"\n]*\"|„[^“”\n]*[“”]", re.DOTALL | re.MULTILINE)
-#: Messages that are looked at, and characters of each.
+#: Messages to look at, and characters of each.
 _MESSAGES, _CHARS = 8, 1_000
 
 
 def spoken(texts: Iterable[str]) -> str:
-    """Name the language that a user writes, ``de`` or ``en``; empty where no text shows which.
+    """Return the language that a user writes, ``de`` or ``en``; empty if no text shows it.
 
-    ``texts``: the user's messages, newest first; the first that shows a language decides.
+    ``texts`` has the user's messages, newest first; the first one that shows a language decides.
     """
     for text in islice(texts, _MESSAGES):
         words = _WORD.findall(_QUOTED.sub(" ", text[:_CHARS]).lower())

@@ -1,4 +1,4 @@
-"""The stored records: what Redis returns becomes a ``Turn`` and its attempts."""
+"""Convert stored records to ``Turn`` and ``AttemptRecord``, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api_client.contract.marker import read_spans
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.contract.turn_error import TurnError
 
-#: How a stored text is read, by the type its field is declared with. Times are stored in milliseconds.
+#: Declared type of a field -> reader of its stored text. Times are stored in milliseconds.
 _READ: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": lambda text: int(text or 0),
@@ -34,7 +34,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "tuple[ValidationIssue, ...]": lambda text: read_issues(json.loads(text or "[]")),
     "tuple[str, ...]": lambda text: tuple(json.loads(text or "[]")),
 }
-#: How a value is written, by the same types. Only what a holder changes is written from here.
+#: Declared type of a field -> writer of its stored text, for the fields that workers change.
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     "str": str,
     "int": str,
@@ -46,14 +46,14 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_data(issues)) if issues else "[]",
     "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",
 }
-#: What is stored under another name than the field's, or read with the help of another field.
+#: Fields that are stored under another name, or read together with another field.
 _STORED_AS = {"turn_id": "id"}
 _APART = {"markers", "number"}
 Reader = tuple[str, Callable[[str], Any]]
 
 
 def _readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
-    """By each field's stored name: its name, and how it is read."""
+    """Map each stored name to its field's name and reader."""
     return {
         _STORED_AS.get(each.name, each.name): (each.name, _READ[str(each.type)])
         for each in fields(record)
@@ -77,9 +77,9 @@ def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """The turn in a stored record: the fields of its hash, and those of its texts that are wanted.
+    """Read a turn from its stored hash and those of its texts that were fetched.
 
-    Raises ``ValueError``: it is not a turn's record.
+    Raises ``ValueError`` if the data is not a turn's record.
     """
     try:
         values = _turn_values(stored)
@@ -93,7 +93,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
 
 
 def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
-    """A turn that is not finished, with the fields that were stored since. Raises as ``decode_turn``."""
+    """Return an unfinished turn with newer stored fields. Raises ``ValueError`` if they do not fit."""
     try:
         return replace(turn, **_turn_values(changed))
     except (AttributeError, TypeError) as error:  # JSON of another shape
@@ -101,30 +101,32 @@ def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
 
 
 _IN = "_in"
-#: Represents the fact that the user's message would be: the turn's request has it.
+#: Name that stands for the user's message, which the turn's request holds.
 ASKED = "request"
 
 
 def is_apart(stored: Mapping[bytes, bytes]) -> bool:
-    """Return whether texts of this record lie apart from it."""
+    """Return whether long texts of this record are stored separately."""
     return b"apart" in stored
 
 
 def elsewhere(name: str) -> str:
-    """The fact that says which other fact has the text of fact ``name`` (``api_client/turns/record/encoding.py``)."""
+    """Return the name of the fact that refers to the text of fact ``name``
+    (``api_client/turns/record/encoding.py``).
+    """
     return name + _IN
 
 
 def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[AttemptRecord]:
-    """The attempts in a stored hash, oldest first; ``asked`` is the user's message.
+    """Read the attempts of a stored hash, oldest first. ``asked`` is the user's message.
 
-    Raises ``ValueError``: a field is not what we write.
+    Raises ``ValueError`` if a field has an unknown format.
     """
     return attempts_of(read_facts(stored), asked)
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
-    """Return the stored texts of each attempt by name, by its number. Raises as ``decode_attempts``."""
+    """Group the stored texts by attempt number and name. Raises ``ValueError`` if a field has no attempt number."""
     by_number: dict[int, dict[str, str]] = {}
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")
@@ -133,12 +135,12 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
 
 
 def attempts_of(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
-    """The attempts of which these facts are stored, as ``decode_attempts``."""
+    """Build the attempts from their stored facts, in order of their numbers."""
     return [attempt_of(number, facts[number], asked) for number in sorted(facts)]
 
 
 def attempt_of(number: int, facts: Mapping[str, str], asked: str = "") -> AttemptRecord:
-    """One attempt of which these facts are stored. Raises as ``decode_attempts``."""
+    """Build one attempt from its stored facts. Raises ``ValueError`` if a fact has an unknown format."""
     found: dict[str, Any] = {}
     for stored, text in _with_texts(facts, asked).items():
         if reader := _ATTEMPT.get(stored):
@@ -148,7 +150,7 @@ def attempt_of(number: int, facts: Mapping[str, str], asked: str = "") -> Attemp
 
 
 def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
-    """The facts with each text that is stored under another name."""
+    """Return the facts with the texts that other facts hold filled in."""
     texts = {**facts, ASKED: asked}
     found = {
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
@@ -158,7 +160,7 @@ def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
 
 @frozen(slots=True)
 class FieldChanges(Generic[T]):
-    """Some fields of a record with their new values; the others stay. ``changes_of`` makes them, typed."""
+    """New values for some fields of a record. Create it with ``changes_of``, which is typed."""
 
     record: Callable[..., T]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -167,19 +169,19 @@ class FieldChanges(Generic[T]):
         return FieldChanges(self.record, {**self.values, **other.values})
 
     def to_texts(self) -> dict[str, str]:
-        """The changes as they are stored. A name the record does not declare stays as it was read, a text."""
+        """Return the changes as stored texts. Fields that the record does not declare stay texts."""
         written = _written(self.record)
         return {name: written.get(name, str)(value) for name, value in self.values.items()}
 
     @classmethod
     def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> FieldChanges[T]:
-        """The other way round. Raises ``ValueError``: a text is not of its field's type."""
+        """Read changes from stored texts. Raises ``ValueError`` if a text does not fit its field's type."""
         types = _types(record)
         return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
 
 
 def changes_of(record: Callable[P, T]) -> Callable[P, FieldChanges[T]]:
-    """A function that takes any fields of the record by name, as its constructor does, and returns the changes."""
+    """Return a function that takes fields of the record by name and returns the changes."""
 
     def make(*args: P.args, **values: P.kwargs) -> FieldChanges[T]:
         if args:

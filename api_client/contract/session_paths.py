@@ -1,4 +1,4 @@
-"""A session on disk: its folder and those of its deliveries, which workers write and relays read, and its template."""
+"""Paths of a session's folder and of its deliveries' folders, and the shipped session templates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 @lru_cache(maxsize=256)  # asked several times in each run
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
-    """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
+    """Return the folder of a session. An id that is no plain name is hashed, so it cannot escape the folder."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
     return sessions_dir / (session_id if plain else f"session-{session_digest(session_id)}")
 
 
 def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
-    """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
+    """Return the name of a delivery's folder. It contains the turn id, because turns of a session count attempts
+    alike.
 
-    Raises ``ValueError``: the turn id is not a plain name.
+    Raises ``ValueError`` if the turn id is not a plain name.
     """
     name = f"{turn_id}-{attempt}-{delivery}"
     if not _SAFE_NAME.fullmatch(name):
@@ -30,12 +31,12 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
 
 
 def repaired_name(delivery: str) -> str:
-    """The folder beside a delivery's with the files of its accepted answer that its agent did not write so."""
+    """Return the name of the folder with files of the accepted answer that the agent itself did not write."""
     return f"{delivery}.repaired"
 
 
-#: The template (ADR-034, templates/consultant/session.md.j2) that a setting may name besides a path: a shipped one, by
-#: language, or none at all.
+#: Templates that a setting may name besides a path (ADR-034, templates/consultant/session.md.j2): a shipped one by
+#: language, or none.
 SHIPPED = ("de", "en")
 NONE = "none"
 
@@ -44,6 +45,6 @@ _FOLDER = Path(__file__).with_name("templates")
 
 @cache
 def shipped(locale: str) -> str:
-    """The text of our template in this language; in English for one that we do not speak."""
+    """Return the text of the shipped template in this language, or in English if there is none."""
     name = locale if locale in SHIPPED else "en"
     return (_FOLDER / f"session.{name}.md.j2").read_text(encoding="utf-8")

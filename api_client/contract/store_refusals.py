@@ -1,7 +1,6 @@
-"""Refusals of a store, by the first word of its answer, and what to do about it.
+"""Refusals of a store by the first word of its reply, and what to do about them.
 
-Pure. The words are Redis' and Valkey's own. A client library may strip the word and raise another kind of error
-instead.
+The words are Redis' and Valkey's own. A client library may strip the word and raise its own kind of error.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: word -> what it means for turns, what to do.
+#: Word -> meaning for turns, what to do.
 REFUSALS = {
     "MISCONF": (
         "the store refuses writes because its disk does not take them",
@@ -43,7 +42,7 @@ REFUSALS = {
         "find it with `redis-cli slowlog get`; `redis-cli script kill` ends it",
     ),
 }
-#: Client libraries' kinds of errors that stand for a word.
+#: Error classes of client libraries -> word.
 _KINDS = {
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
@@ -52,17 +51,17 @@ _KINDS = {
     "MasterDownError": "MASTERDOWN",
 }
 _WORD = re.compile(rf"(?:^|: )({'|'.join(REFUSALS)})\b")
-#: Part of what a server that asks for a password says to a client's greeting; that becomes a lost connection there.
+#: Part of a password-protected server's reply to a greeting, which becomes a lost connection there.
 _GREETING = "client already authenticated"
 _MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRefusal:
-    """The store answers, and does not do what it is asked.
+    """A reply of the store that refuses a command.
 
     Attributes:
-        word: a key of ``REFUSALS``. message: what it means. fix: what to do. said: the server's own text.
+            word: a key of ``REFUSALS``. message: its meaning. fix: what to do. said: the server's own text.
     """
 
     word: str
@@ -75,7 +74,7 @@ class StoreRefusal:
 
 
 def refusal_of(error: BaseException) -> StoreRefusal | None:
-    """Return what the store refused, from the error its client raised; None for any other error."""
+    """Return the store's refusal behind a client error; None for any other error."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
     word = _KINDS.get(kind, found[1] if found else "")

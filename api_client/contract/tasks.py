@@ -1,4 +1,4 @@
-"""Names of the Celery tasks and queues, and what ``next`` in a turn's record means."""
+"""Names of the Celery tasks and queues, and the tasks that a turn's record names in ``next``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ RETRY = "turn.retry"
 FALLBACK = "turn.fallback"
 FAIL = "turn.fail"
 RESUME = "turn.resume"
-#: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/workers/fleet.py``).
+#: Belongs to no turn: a worker that runs this task proves that it takes messages (``api_client/workers/fleet.py``).
 PROBE = "worker.probe"
 
-#: Agents run here, and whatever else takes long (commands and agents that judge): many at once.
+#: Queue of agent runs and other long work, many at once: commands, and agents that verify.
 RUN_QUEUE = "helix.run"
-#: Agents of turns that have waited before: retries, and runs that were lost with their worker (``next_queue.py``).
+#: Queue of turns that have waited before: retries, and runs that were lost with their worker (``next_queue.py``).
 PREFERRED_QUEUE = "helix.run.preferred"
-#: Begins the name of a queue that one worker process alone takes messages from: runs of sessions whose agent it keeps.
+#: Prefix of the queue of a single worker process: runs of sessions whose agent the process keeps.
 OWN_QUEUE = "helix.run.own."
-#: Answers are judged here: short, and never behind a run.
+#: Queue of validation: short tasks that never wait behind a run.
 CHECK_QUEUE = "helix.check"
 
 
@@ -33,10 +33,10 @@ class TaskDeclaration:
     """A Celery task of a turn.
 
     Attributes:
-        queue: where its messages wait. purpose: what it does, for operators.
-        state: what its turn does meanwhile, as Flower shows it. follows: what Flower reports of the task before.
-        judged_by: the task that judges what this one's agent did; empty where it runs no agent.
-        begins: turns begin with it.
+            queue: queue of its messages. purpose: what it does, for operators.
+            state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
+            judged_by: task that checks the result of this one's agent; empty if it runs no agent.
+            begins: turns begin with this task.
     """
 
     queue: str
@@ -64,23 +64,23 @@ TASKS = {
 
 @cache
 def all_tasks() -> Mapping[str, TaskDeclaration]:
-    """Return the tasks of turns by name: the kernel's, and those of the installed kinds of work."""
+    """Return all tasks of turns by name: the kernel's and those of installed kinds of work."""
     added = {name: task for kind in installed_kinds().values() for name, task in kind.tasks.items()}
     return added | TASKS
 
 
 def find_queue(task: str) -> str:
-    """Return the queue of a task. Raises ``KeyError``: no kind of work that is installed has it."""
+    """Return the queue of a task. Raises ``KeyError`` if no installed kind of work has the task."""
     return all_tasks()[task].queue
 
 
 def runs_agent(task: str) -> bool:
-    """Return whether a task runs the agent, so that another one judges its result."""
+    """Return whether a task runs an agent, whose result another task then checks."""
     return bool(all_tasks()[task].judged_by)
 
 
 class Link(NamedTuple):
-    """One link of a turn's chain: which task is next, for which attempt."""
+    """A task of a turn's chain, for one attempt."""
 
     task: str
     attempt: int
@@ -90,7 +90,7 @@ class Link(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Link:
-        """Read ``turn.run/1``. Raises ``ValueError``: the text names no known task."""
+        """Read ``turn.run/1``. Raises ``ValueError`` if the text names no known task."""
         task, _, attempt = text.partition("/")
         if task not in all_tasks() or not attempt.isdecimal():
             raise ValueError(f"not a link of a turn's chain: {text[:80]!r}")
@@ -98,23 +98,23 @@ class Link(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """True for a link that turns begin with."""
+        """Return whether turns begin with this task."""
         return self.attempt == 1 and all_tasks()[self.task].begins
 
 
-#: Every queue that workers consume, besides each its own.
+#: All queues that workers consume besides their own.
 ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
 
 
 def own_queue(worker: str) -> str:
-    """The queue that this worker process alone takes messages from."""
+    """Return the queue of a single worker process."""
     return OWN_QUEUE + worker
 
 
 def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
-    """The queue a link is announced to.
+    """Return the queue that a task is sent to.
 
-    ``preferred``: its turn has waited before; a retry always has. ``worker``: the process that is to run it.
+    ``preferred``: the turn has waited before, as for each retry. ``worker``: the process that should run the task.
     """
     queue = find_queue(link.task)
     if worker and queue == RUN_QUEUE:
@@ -125,9 +125,10 @@ def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
 def chain_of(
     link: Link, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
-    """The Celery chain that carries a link out: a run is followed by what judges it.
+    """Return the Celery chain for a task: an agent run is followed by the task that checks its result.
 
-    Each item is the keyword arguments of one immutable signature. Arguments are ids only, never prompts: operators read
+    Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
+    read
     them in Flower.
     """
     tasks = [link.task, *filter(None, [all_tasks()[link.task].judged_by])]

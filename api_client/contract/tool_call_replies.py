@@ -1,4 +1,4 @@
-"""What an agent hears about a tool call that does not run, or that a person was asked about."""
+"""Replies to an agent about a tool call that does not run, or that a person was asked about."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 
 
 def tool_denied(locale: str) -> str:
-    """The words about a call that the policy denies."""
+    """Return the reply to a call that the policy denies."""
     return _say("tool_denied", locale)
 
 
 def tool_refused(locale: str, reason: str) -> str:
-    """The words about a call that nobody was asked about: ``too_long``, ``with_secret``, or ``limit`` of questions."""
+    """Return the reply to a call that nobody was asked about: ``too_long``, ``with_secret``, or ``limit`` of
+    questions.
+    """
     return _say(f"tool_{reason}", locale, most=MAX_QUESTIONS)
 
 
 def tool_later(locale: str) -> str:
-    """The words about a call that comes together with one that a person is asked about, or has allowed."""
+    """Return the reply to a call that came together with one that needs, or has, a person's approval."""
     return _say("tool_later", locale)
 
 
 def tool_unused(locale: str, question: ToolQuestion) -> str:
-    """The words about a call that a person allowed, and that the agent never made."""
+    """Return the reply about a call that a person approved and the agent never made."""
     return _say("tool_unused", locale, call=question.words)
 
 
 def tool_answered(locale: str, answered: Interruption) -> str:
-    """The words about a person's answer, with what they wrote; a no is also what silence means."""
+    """Return the reply with a person's answer and note. No answer in time means no."""
     question, yes = ToolQuestion.of(answered), answered.answer == DecisionKind.APPROVE
     if question.refused:
         return tool_refused(locale, question.refused)

@@ -1,6 +1,6 @@
-"""Calls of an agent's tools that a policy lets run, denies, or has a person asked about; the question and its answer.
+"""Agents' tool calls that a policy runs, denies, or submits to a person, with the question and its answer.
 
-Nothing here knows what one agent calls its tools: a runner reports a call as a name and arguments.
+Independent of any agent's tool names: a runner reports a call as a name and arguments.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from api_client.contract.call_display import NotShown, shown, visible
 from api_client.contract.decision import DecisionKind
 from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer, Interruption
 
-#: The kind of interruption that asks whether a call may run.
+#: Kind of interruption that asks whether a tool call may run.
 TOOL_CALL = "tool_call"
-#: Questions that one turn may ask.
+#: Most questions of one turn.
 MAX_QUESTIONS = 20
-#: Of a call that is not shown so much of its tool's name is kept, in characters.
+#: Characters kept of the tool name of a call that cannot be shown.
 _MOST_NAME = 100
 
 
 class Reaction(StrEnum):
-    """All that can be done with a call."""
+    """What a policy does with a tool call."""
 
-    #: It runs, unless the agent's own permissions forbid it.
+    #: Run the call, unless the agent's own permissions forbid it.
     RUN = "run"
-    #: A person is asked; the call waits, and is denied when nobody answers in time.
+    #: Ask a person; the call waits, and is denied if nobody answers in time.
     ASK = "ask"
-    #: It does not run, and the agent hears why.
+    #: Deny the call and tell the agent why.
     DENY = "deny"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """One entry of ``tools``: which calls it is about, and what follows. All of its conditions must hold."""
+    """One entry of ``tools``: the calls it matches, and what follows. All conditions must hold."""
 
     tool: str = field(default="*", metadata={"what": "Name of the tool; * fits any characters."})
     do: Reaction = field(default=Reaction.ASK, metadata={"what": "run, ask or deny."})
@@ -60,12 +60,12 @@ class ToolRule:
                 raise ValueError(f"arguments: the pattern of {name!r} must be a text")
 
     def concerns(self, model: str, owner: str) -> bool:
-        """Return whether it is about this model and this owner's turns."""
+        """Return whether the rule applies to this model and this owner's turns."""
         wanted = ((self.models, model), (self.owners, owner))
         return all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field but the defaults, JSON-ready."""
+        """Return every field that differs from its default, JSON-ready."""
         plain = ToolRule()
         data = {each.name: getattr(self, each.name) for each in fields(self)}
         given = {name: value for name, value in data.items() if value != getattr(plain, name)}
@@ -74,13 +74,13 @@ class ToolRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCall:
-    """A call that waits, as its runner reports it.
+    """A tool call that waits for a person, as its runner reports it.
 
     Attributes:
-        call: the agent's own id of it; it is never used again.
-        digest: of tool and arguments: an answer is about exactly these.
-        files: digests of the files that it names, as they were when it was asked about.
-        wait_seconds, who: of the rule that has a person asked.
+            call: the agent's own id of the call, used once.
+            digest: of tool and arguments: an answer applies to exactly these.
+            files: digests of the files that the call names, as of the question.
+            wait_seconds, who: from the rule that asks a person.
     """
 
     call: str
@@ -92,9 +92,9 @@ class WaitingCall:
     who: str = Answerer.OWNER
 
     def interruption(self, secrets: Sequence[str] = ()) -> Interruption:
-        """The question about it: the whole call. One that nobody can be shown whole is answered already: no.
+        """Return the question about the call. A call that cannot be shown whole is refused at once.
 
-        ``secrets``: values that are masked, the longest first.
+        ``secrets`` has the values to mask, longest first.
         """
         refused, tool, arguments = "", "", dict[str, str]()
         try:
@@ -116,12 +116,12 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolQuestion:
-    """The question about a call.
+    """The question about a tool call.
 
     Attributes:
-        arguments: name to text: all of them, whole, as ``call_display`` writes them.
-        files: as in ``WaitingCall``.
-        refused: why nobody was asked, and the answer is no; a name of ``messages.toml``.
+            arguments: all arguments, complete, as ``call_display`` writes them.
+            files: as in ``WaitingCall``.
+            refused: why the call was refused without asking; a name of ``messages.toml``.
     """
 
     call: str
@@ -132,19 +132,19 @@ class ToolQuestion:
     refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The question, JSON-ready."""
+        """Return the question, JSON-ready."""
         found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != ""}
         return found | {"arguments": dict(self.arguments), "files": dict(self.files)}
 
     @classmethod
     def of(cls, interruption: Interruption) -> ToolQuestion:
-        """Read what an interruption of this kind asks. Raises ``TypeError``: it is of another kind."""
+        """Read the question of an interruption. Raises ``TypeError`` for another kind of interruption."""
         asked = interruption.asked
         return cls(**{each.name: asked[each.name] for each in fields(cls) if each.name in asked})
 
     @property
     def text(self) -> str:
-        """The whole call in lines. A line that goes on with a value begins with four blanks, as no name does."""
+        """The whole call in lines. Continuation lines of a value begin with four blanks, as no name does."""
         lines = [f"{name}: {value}".replace("\n", "\n    ") for name, value in self.arguments.items()]
         return "\n".join([self.tool, *lines])
 

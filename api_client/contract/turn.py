@@ -1,4 +1,4 @@
-"""A turn: one user message, one answer. Its request, its state, its outcome."""
+"""A turn: one user message and one answer, with its request, state and outcome."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from api_client.contract.open_enum import OpenEnum
 from api_client.contract.owners import shown_owner
 from api_client.contract.turn_error import TurnError, error_data
 
-#: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
+#: Validators that are active if a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
 
-#: Fields of a request that the first version did not have.
+#: Request fields that the first version did not have.
 _LATER = frozenset(
     {"images", "policy", "work", "work_data", "traceparent", "operator", "attached", "filled", "labels", "key"}
     | {"template", "priority", "weight", "at_once"}
 )
 
 
-#: How a request is written; made once, because ``json.dumps`` makes one for each text.
+#: Created once, because ``json.dumps`` makes an encoder for each text.
 _REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asdict)
 
 _TURN_ID = re.compile(r"turn-[0-9a-f]{32}")
 
 
 class TurnState(OpenEnum):
-    """The state of a turn. Every arrow between two states is one Lua command."""
+    """The state of a turn. Each transition is one Lua command."""
 
     #: Waits for its session, for a worker, or for the time of its next attempt.
     QUEUED = "queued"
@@ -43,39 +43,39 @@ class TurnState(OpenEnum):
     RUNNING = "running"
     #: The agent's run is recorded; validation, fallback or failing comes next.
     RAN = "ran"
-    #: A worker holds the lease and judges the answer.
+    #: A worker holds the lease and validates the answer.
     VALIDATING = "validating"
-    #: Waits until its question is answered, or the time for that is over. No worker holds it.
+    #: Waits for the answer to its question, at most for a time. No worker holds it.
     SUSPENDED = "suspended"
     #: The outcome is written. Nothing follows.
     FINISHED = "finished"
 
 
 class Outcome(OpenEnum):
-    """The end of a turn: exactly one per turn, and it never lies."""
+    """The end of a turn: exactly one per turn, and always truthful."""
 
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
     PASSED_BY_FALLBACK = "passed_by_fallback"
-    #: Checks still found errors, and a person accepted the result all the same, or repaired it.
+    #: Checks found errors, and a person accepted or repaired the result.
     PASSED_BY_HUMAN = "passed_by_human"
-    #: Validators still found errors after the last attempt, and no fallback could repair them.
+    #: Validators found errors after the last attempt, and no fallback could repair them.
     FAILED = "failed"
-    #: The last attempt's agent did not really finish (ADR-036).
+    #: The last attempt's agent did not finish (ADR-036).
     INCOMPLETE = "incomplete"
-    #: The agent could not work at all: bad credentials, unknown model, broken set-up.
+    #: The agent could not work: bad credentials, unknown model, broken installation.
     ERROR = "error"
-    #: The model refused what it was asked for, or its service's filter stopped it.
+    #: The model refused, or the provider's filter stopped it.
     REFUSED = "refused"
     CANCELLED = "cancelled"
-    #: A budget ran out: deadline, tokens or money over all attempts.
+    #: The deadline, or the budget of tokens or money over all attempts, ran out.
     EXPIRED = "expired"
-    #: The turn killed the workers that ran it, alone and repeatedly; it is in the list of dead letters.
+    #: The turn alone repeatedly killed its workers; it is in the list of dead letters.
     DEAD = "dead"
 
     @property
     def success(self) -> bool:
-        """True when there is an accepted answer: by every active validator, or by a person."""
+        """Return whether an answer was accepted, by all active validators or by a person."""
         return self in _SUCCESSES
 
 
@@ -85,7 +85,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """The treatment of a message that arrives while its session still works on another turn."""
+    """What to do with a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -93,7 +93,7 @@ class DoubleText(StrEnum):
 
 
 class Priority(StrEnum):
-    """Whose agents start first: those of people who wait, then those of programs that do not (``lua/line.lua``)."""
+    """Whose agents start first: those of waiting people, then those of programs (``lua/line.lua``)."""
 
     INTERACTIVE = "interactive"
     BACKGROUND = "background"
@@ -101,33 +101,34 @@ class Priority(StrEnum):
 
 @frozen(slots=True, kw_only=True)
 class TurnRequest:
-    """The request of a caller. Stored once, unchanged, in the turn's record.
+    """A caller's request. Stored once, unchanged, in the turn's record.
 
     Attributes:
-        model: a model id of ``HELIX_MODELS``.
-        messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
-        images: images of the user's message, which names their files.
-        session_id: turns of one session run one at a time, in the order they were submitted.
-        owner: who may read and cancel this turn: a hash, never a name or a key.
-        validators: names of the validators active for this turn; each is offered, or the submit is refused.
-        locale: language of feedback and messages to the user, ``de`` or ``en``.
-        max_attempts: how often the agent is run at most; ``max_retries`` of ADR-038 plus one.
-        deadline_seconds: wall time over all attempts, waiting included, in seconds.
-        double_text: what to do when the session is busy.
-        token_budget, cost_budget_usd: what all attempts together may use, tokens in and out, US dollars; 0: no limit.
-        metadata: the caller's own notes, strings to strings; shown, never interpreted.
-        policy: validator to what is tried for its errors, in order; those not named are retried, repaired, failed.
-        work: its kind of work (``contract/work.py``); empty: a message of a chat.
-        work_data: what that kind needs to know; only that kind reads it. Texts in it are shown with the turn.
-        traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
-        key: the owner, by name, of the API key that it came with; empty on the command line.
-        operator: an operator submitted it: its gates may run programs also where no box can be made.
-        attached: what admissions attached to the turn, as JSON by name; only who attached it reads it.
-        filled: fields, and names in ``attached``, that an admission filled in: the caller did not ask for them.
-        labels: fields of the record for lists and figures, set at the submit.
-        priority: a ``Priority``; empty: ``interactive``.
-        weight: of its owner, beside the others'; 0: 1. at_once: agents of its owner at once; 0: as the settings say.
-        template: hash of the session template, ``none`` without one; empty where the worker's own settings say.
+            model: a model id of ``HELIX_MODELS``.
+            messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
+            images: images of the user's message, which names their files.
+            session_id: turns of one session run one at a time, in the order of their submits.
+            owner: who may read and cancel this turn: a hash, never a name or a key.
+            validators: active validators; each must be offered, or the submit is refused.
+            locale: language of feedback and messages to the user, ``de`` or ``en``.
+            max_attempts: most agent runs: ``max_retries`` of ADR-038 plus one.
+            deadline_seconds: wall time over all attempts, waiting included.
+            double_text: what to do if the session is busy.
+            token_budget, cost_budget_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
+            metadata: the caller's own notes, strings to strings; shown, never interpreted.
+            policy: validator -> what is tried for its errors, in order; others are retried, repaired, failed.
+            work: kind of work (``contract/work.py``); empty for a chat message.
+            work_data: data of that kind of work. Its texts are shown with the turn.
+            traceparent: the caller's span, from the header of this name.
+            key: owner name of the request's API key; empty on the command line.
+            operator: submitted by an operator: gates may run programs even where no sandbox is available.
+            attached: JSON that admissions attached, by name; only its author reads it.
+            filled: fields, and names in ``attached``, that an admission set and the caller did not ask for.
+            labels: fields of the record for lists and figures.
+            priority: a ``Priority``; empty means ``interactive``.
+            weight: of its owner in the fair queue; 0 means 1. at_once: agents of its owner at once; 0: as the
+            settings say.
+            template: hash of the session template, ``none`` for no template; empty for the worker's own setting.
     """
 
     model: str
@@ -164,25 +165,26 @@ class TurnRequest:
 
     @property
     def shown_owner(self) -> str:
-        """The owner by name, for operators (the function ``shown_owner``)."""
+        """The owner's name for operators; see the function ``shown_owner``."""
         return shown_owner(self.owner, self.key)
 
     @property
     def reserve(self) -> tuple[int, int]:
-        """Give what a lost run is charged, because nobody knows what it used: tokens, and millionths of a US dollar."""
+        """What a lost run is charged because its usage is unknown: tokens, and millionths of a US dollar."""
         return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
 
     def attach(self, name: str, data: object) -> TurnRequest:
-        """Return the request with what an admission attaches under its name; None: with nothing there."""
+        """Return the request with an attachment under this name; None as ``data`` removes it."""
         attached = {each: said for each, said in self.attached.items() if each != name}
         if data is not None:
             attached[name] = json.loads(_REQUEST_JSON.encode(data))
         return replace(self, attached=attached)
 
     def to_json(self) -> str:
-        """The request as it is stored; keys sorted, so that equal requests give equal text.
+        """Return the request as stored text, with sorted keys: equal requests give equal texts.
 
-        What came later than the first version is there only if it is used: the body of an idempotency key stays.
+        Fields that came after the first version are written only if used, so that bodies of idempotency keys stay
+        the same.
         """
         names = self.__dataclass_fields__
         data = {name: value for name in names if (value := getattr(self, name)) or name not in _LATER}
@@ -190,9 +192,8 @@ class TurnRequest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:
-        """Read a stored request; fields of a newer version are left alone.
-
-        Raises ``ValueError``: the text is not a request.
+        """Read a stored request. Fields of newer versions are ignored. Raises ``ValueError`` if the text is no
+        request.
         """
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
@@ -208,11 +209,12 @@ class TurnRequest:
 
 @frozen(slots=True, kw_only=True)
 class SlotShare:
-    """The share of the slots that an owner gets beside others.
+    """An owner's share of the slots.
 
     Attributes:
-        weight: slots beside an owner of weight 1; 0: 1. at_once: agents at once; 0: as the settings say.
-        background: none of its turns is another one's ``interactive``.
+            weight: slots relative to an owner of weight 1; 0 means 1. at_once: agents at once; 0: as the settings
+            say.
+            background: its turns never have the priority ``interactive``.
     """
 
     weight: int = 0
@@ -220,19 +222,19 @@ class SlotShare:
     background: bool = False
 
     def given(self, request: TurnRequest) -> TurnRequest:
-        """The request of such an owner."""
+        """Return a request with this share's weight, limit and priority."""
         priority = Priority.BACKGROUND.value if self.background else request.priority
         return replace(request, weight=self.weight, at_once=self.at_once, priority=priority)
 
 
 @frozen(slots=True, kw_only=True)
 class PendingFailure:
-    """The reason why a turn is about to end without an answer: decided, and carried out by its ``turn.fail`` link.
+    """Why a turn is about to end without an answer; its ``turn.fail`` task carries this out.
 
     Attributes:
-        code: stable code of the error (docs/errors.md).
-        reason: for operators, in English.
-        why: of an incomplete run, how it broke off (``completion.Why``); else empty.
+            code: stable error code (docs/errors.md).
+            reason: English sentence for operators.
+            why: how an incomplete run broke off (``completion.Why``); else empty.
     """
 
     outcome: Outcome = Outcome.FAILED
@@ -241,13 +243,13 @@ class PendingFailure:
     why: str = ""
 
     def to_json(self) -> str:
-        """As the record keeps it."""
+        """Return the failure as the turn's record stores it."""
         data = {"outcome": self.outcome.value, "code": self.code, "reason": self.reason}
         return json.dumps(data | ({"why": self.why} if self.why else {}))
 
     @classmethod
     def from_json(cls, text: str) -> PendingFailure | None:
-        """Read a stored one; None for an empty text or object. Raises ``ValueError``: the text is not one."""
+        """Read a stored failure; return None for an empty text or object. Raises ``ValueError`` for another text."""
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
@@ -255,23 +257,26 @@ class PendingFailure:
 
 @frozen(slots=True, kw_only=True)
 class Progress:
-    """The fields of a turn that its holder changes: each transition names those it changes and leaves the others.
+    """Fields of a turn that the worker with its lease changes. Each transition writes only the fields it names.
 
     Attributes:
-        agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
-        retries: attempts after a rejection.
-        transients, handed_over, unverified: passing errors, hand-overs and fruitless verifications of this attempt.
-        avoid: words, parted by spaces. A worker whose name, with ``$`` behind it, has one of them leaves the turn to
-            others for some seconds. ``@HOST$`` is a machine, ``worker-PID-START-`` a worker with all its processes.
-        best: the attempt that a fallback repairs, or a person accepts; 0 for none.
-        tokens_used, cost_used: used by all attempts so far, in tokens and millionths of a US dollar.
-        allowed: attempts by now; 0: as requested.
-        stage, stage_model: 1 another model (this one) took over after the last attempt, 2 a person was asked.
-        fell: models of this turn that could not answer -> attempt, fault and reason; another one took over from each.
-        fresh_from: attempts up to this one left nothing that the next continues.
-        interruption: what the turn waits for, or was answered; kept until the run that goes on from it has ended.
-        answer_used: a nonce of the run that used up that answer, right before it; empty while none did.
-        interruptions: of each kind of interruption what it counts of this turn.
+            agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
+            retries: attempts after a rejection.
+            transients, handed_over, unverified: temporary errors, hand-overs and fruitless verifications of this
+            attempt.
+            avoid: space-separated words. A worker whose name, followed by ``$``, contains one of them leaves the
+            turn to
+              others for some seconds. ``@HOST$`` is a machine, ``worker-PID-START-`` a worker with all its
+             processes.
+            best: the attempt that a fallback repairs or a person accepts; 0 for none.
+            tokens_used, cost_used: usage of all attempts so far, in tokens and millionths of a US dollar.
+            allowed: attempts allowed by now; 0: as requested.
+            stage, stage_model: 1: another model (this one) took over after the last attempt; 2: a person was asked.
+            fell: models that could not answer -> attempt, fault and reason; another model took over from each.
+            fresh_from: attempts up to this one left nothing to continue from.
+            interruption: the turn's question or its answer; kept until the run that continues from it has ended.
+            answer_used: nonce of the run that used that answer, written right before; empty if unused.
+            interruptions: kind of interruption -> its own counts for this turn.
     """
 
     agent_session: str = ""
@@ -296,13 +301,15 @@ class Progress:
 
 @frozen(slots=True, kw_only=True)
 class Turn(Progress):
-    """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
+    """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 if unset.
 
-    While a turn is suspended, ``deadline_at`` is the latest it can become: it comes back by the rest of the time-out.
-    ``decision`` is the last one.
-    ``lacks``: workers that cannot carry out its next link, each with why.
-    ``policy``: the hash of its policy. ``markers``: the spans of the step markers in ``response`` that count
-    (``contract/marker.py``).
+    Attributes:
+            deadline_at: while the turn is suspended, the latest possible deadline: the rest of the time-out is
+            given back.
+            decision: the last decision.
+            lacks: workers that cannot run the next task, with the reason.
+            policy: hash of its policy.
+            markers: spans of the step markers in ``response`` that count (``contract/marker.py``).
     """
 
     turn_id: str
@@ -336,7 +343,7 @@ class Turn(Progress):
 
     @property
     def models(self) -> str:
-        """Its model, behind those that could not answer: each with the fault of its service."""
+        """The turn's model, after those that could not answer, each with its fault."""
         name, said = self.request.model, list[str]()
         while len(said) < len(self.fell) and (fell := self.fell.get(name)):
             said.append(f"{name} ({fell['fault']})")
@@ -345,21 +352,21 @@ class Turn(Progress):
 
     @property
     def success(self) -> bool:
-        """True when it has ended with an accepted answer."""
+        """Return whether the turn ended with an accepted answer."""
         return self.outcome is not None and self.outcome.success
 
     @property
     def max_attempts(self) -> int:
-        """How often its agent may run; more may have been allowed than was asked for."""
+        """Most agent runs of the turn, including those allowed later."""
         return self.allowed or self.request.max_attempts
 
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
-        """True when the turn has finished, with the event of this number and time (0: not known) as its last."""
+        """Return whether the turn has finished with the event of this number and time (0 if unknown) as its last."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
         return finished and at_ms in {0, round(self.finished_at * 1000)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""
+        """Return the turn as a JSON-ready dict, as the CLI's ``--json`` and the HTTP API show it."""
         data = asdict(self)
         data = {name: data[name] for name in (*Turn.__annotations__, *Progress.__annotations__)}
         data["failing"] = data["failing"] or {}
@@ -386,7 +393,7 @@ def new_turn_id() -> str:
 
 
 def new_session_id() -> str:
-    """A session id for a message that belongs to no known chat (ADR-034)."""
+    """Return a session id for a message that belongs to no known chat (ADR-034)."""
     return f"session-{secrets.token_hex(16)}"
 
 

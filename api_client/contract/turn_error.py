@@ -1,4 +1,4 @@
-"""The reason why a turn ended without an answer, as its record, its last event, the HTTP API and ``--json`` have it."""
+"""Why a turn ended without an answer: in its record, its last event, the HTTP API and ``--json``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class TurnError:
     """The error of a turn.
 
     Attributes:
-        code: stable code (docs/errors.md).
-        message: for the user, in the turn's language.
-        reason: for operators, in English; may be empty.
-        issues: what was found in the answer that was best.
+            code: stable code (docs/errors.md).
+            message: for the user, in the turn's language.
+            reason: English sentence for operators; may be empty.
+            issues: the issues of the best answer.
     """
 
     code: str = ""
@@ -27,15 +27,15 @@ class TurnError:
     issues: tuple[ValidationIssue, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as a JSON-ready mapping. ``reason`` is left out when it is empty."""
+        """Return the error as a JSON-ready dict, without an empty ``reason``."""
         reason = {"reason": self.reason} if self.reason else {}
         return {"code": self.code, "message": self.message, **reason, "issues": issues_data(self.issues)}
 
     @classmethod
     def from_dict(cls, data: Any) -> TurnError | None:
-        """Read one from the wire; None for an empty object and for what is not an object.
+        """Read an error from its wire form; return None for an empty object or another type.
 
-        What is missing, or of another type, is empty: another version may have written it.
+        Missing fields and fields of another type become empty: another version may have written them.
         """
         if not data or not isinstance(data, dict):
             return None
@@ -44,13 +44,12 @@ class TurnError:
 
     @classmethod
     def from_json(cls, text: str) -> TurnError | None:
-        """As ``from_dict``, from the text in a turn's record; None for an empty one.
-
-        Raises ``ValueError``: the text is not JSON.
+        """Read an error from a turn's record; return None for an empty text. Raises ``ValueError`` if the text is
+        not JSON.
         """
         return cls.from_dict(json.loads(text or "{}"))
 
 
 def error_data(error: TurnError | None) -> dict[str, Any]:
-    """The wire form of a turn's error; of none: an empty object."""
+    """Return the wire form of a turn's error; an empty object for none."""
     return error.to_dict() if error else {}

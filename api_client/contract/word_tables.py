@@ -1,4 +1,4 @@
-"""Tables of words: one TOML file beside the module that reads it, with each sentence in German and English."""
+"""Tables of words: a TOML file beside the module that reads it, with each sentence in German and English."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from typing import Any
 
 
 def table_beside(module: str) -> dict[str, dict[str, Any]]:
-    """The table of a module (its ``__file__``): name -> language and more -> words, in the order of the file."""
+    """Load the word table beside a module, given its ``__file__``: name -> language and more -> words."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""Kinds of work: what a turn is for, as every process sees it. One half of the port *Work*.
+"""Kinds of work: the purpose of a turn, as every process sees it. One half of the port *Work*.
 
-The other half, what a worker does, is ``worker.turns.work``. docs/ARCHITECTURE.md says how to add a kind.
+The worker's half is ``worker.turns.work``. docs/ARCHITECTURE.md says how to add a kind.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from api_client.contract.turn import TurnRequest
 
 
 class WorkKind:
-    """A kind of work. The defaults hold for a message of a chat; another kind overrides what differs.
+    """A kind of work. The defaults describe a chat message; other kinds override what differs.
 
     Attributes:
-        name: how requests, policy files and traces name it.
-        tasks: Celery tasks that it adds to the kernel's.
-        first, again: the tasks that its turns begin with, and that run its agent once more.
-        in_session: its agent works in the session's folder, with the session's template, files and kept process.
-        answers_in_text: its result is what its agent says, which validators judge; else the files in its ``folder``.
-        waits_long: turns before it may take long, so its deadline counts from its first claim.
-        hands_on: where its attempts have failed, another model or a person is asked, whatever its policy says;
-            hands_on_incomplete: also when its last run did not finish.
-        has_fixed_codes: all validators and codes of its issues may be labels of metrics.
+            name: its name in requests, policy files and traces.
+            tasks: Celery tasks that it adds to the kernel's.
+            first, again: tasks that begin its turns, and that run its agent once more.
+            in_session: the agent works in the session's folder, with the session's template, files and kept
+            process.
+            answers_in_text: the result is the agent's text, which validators check; otherwise the files in its
+            ``folder``.
+            waits_long: earlier turns may take long, so the deadline counts from the first lease.
+            hands_on: escalates after the last attempt, whatever its policy says; hands_on_incomplete: also if the
+            last run
+              did not finish.
+            has_fixed_codes: all validators and issue codes may be labels of metrics.
     """
 
     name = "chat"
@@ -41,14 +44,14 @@ class WorkKind:
     has_fixed_codes = False
 
     def check(self, request: TurnRequest) -> None:
-        """Refuse a request whose data can never work. Raises ``BadRequest``, or another error of the contract."""
+        """Check the request's data for this kind. Raises ``BadRequest`` or another error of the contract."""
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath | None:
-        """Return the folder of its files, relative to HELIX_ROOT; None for the session's."""
+        """Return the folder of the work's files, relative to HELIX_ROOT; None for the session's folder."""
         return None
 
     def describe(self, request: TurnRequest) -> str:
-        """Return what the turn is about, for people: behind the kind's name, where that is not a chat."""
+        """Describe what the turn is about, for people."""
         return request.prompt
 
     def repeat(self, request: TurnRequest) -> TurnRequest:
@@ -56,18 +59,18 @@ class WorkKind:
         return request
 
     def count_judged(self, decision: str) -> Mapping[str, int]:
-        """Return the counters of a judged result besides the kernel's."""
+        """Return the counters of a checked result besides the kernel's."""
         return {}
 
 
 class UnknownWork(WorkKind):
-    """A kind that is not installed here: its turns are shown, and neither submitted nor carried out."""
+    """A kind of work that is not installed here: its turns are shown, but neither submitted nor run."""
 
     name = "unknown"
     in_session = answers_in_text = False
 
     def check(self, request: TurnRequest) -> None:
-        """Raise ``BadRequest``."""
+        """Refuse the request with ``BadRequest``."""
         raise BadRequest(f"no kind of work {request.work[:80]!r} is installed here", param="work")
 
 
@@ -75,6 +78,6 @@ CHAT, UNKNOWN = WorkKind(), UnknownWork()
 
 
 def find_work(request: TurnRequest) -> WorkKind:
-    """Return the kind of a request's work; ``UNKNOWN`` where it is not installed here."""
+    """Return the kind of work of a request; ``UNKNOWN`` if it is not installed here."""
     kind = installed_kinds().get(request.work) if request.work else CHAT
     return kind if isinstance(kind, WorkKind) else UNKNOWN

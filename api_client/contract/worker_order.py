@@ -1,4 +1,4 @@
-"""The orders of an operator to a worker process. It reads its order with each heartbeat."""
+"""Orders of an operator to a worker process, which reads them with each heartbeat."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import StrEnum
 
 
 class WorkerOrder(StrEnum):
-    """An order; without one a worker takes turns."""
+    """An order to a worker process; without one the process takes turns."""
 
-    #: Take no new turn; those it holds go on. Until it is resumed.
+    #: Take no new turns and finish those in progress, until resumed.
     QUIET = "quiet"
-    #: Take no new turn, and end once it holds none. Its supervisor does not start it again.
+    #: Take no new turns, and exit once none is left. The supervisor does not restart the process.
     DRAIN = "drain"
-    #: End now, as at SIGTERM: agents have HELIX_SHUTDOWN_SECONDS, then their turns are handed over.
+    #: Exit now, as at SIGTERM: agents have HELIX_SHUTDOWN_SECONDS, then their turns are handed over.
     STOP = "stop"
     #: Take turns again.
     RESUME = "resume"

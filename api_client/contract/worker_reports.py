@@ -1,4 +1,4 @@
-"""Reports of worker processes, its wire form, and which of them are missing."""
+"""Reports of worker processes, their wire form, and how to find missing workers."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from api_client.contract.annotated import READ
 from api_client.contract.counters import label
 from api_client.contract.tasks import CHECK_QUEUE
 
-#: A worker that reported nothing for this long is gone; workers report every five seconds.
+#: A worker without a report for this long is gone; workers report every five seconds.
 HEARD_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """The last report of one worker process. Times in seconds since the epoch, 0 for never and for unknown.
+    """The last report of one worker process. Times are seconds since the epoch, 0 for never or unknown.
 
     Attributes:
-        name: the same in Flower, in the log, on pages and in records. On the wire it is the key, not a part.
-        at: when it reported; of a worker that ended, when that was.
-        queues: the queues it takes messages from.
-        slots, free: agents it can run at once, and how many more it could. check_slots, check_free: answers it judges.
-        stalled: it takes no messages though it could. quiet: an operator ordered it to take nothing new.
-        sick: why its machine cannot carry out turns; else empty.
-        lease_round: longest round of lease renewals of the last minute, in seconds.
-        took_at: when it last took a turn.
-        loop_blocked: longest time of the last minute that something held up all of its turns, in seconds.
-        sessions: name of the folder of sessions that it sees; empty where that folder has none.
-        validators: those it offers; empty in a report of a version that did not name them.
-        models: those whose agents it can run; empty in a report of a version that did not name them.
-        cannot: other models that it offers -> why it cannot run their agents.
-        kept: sessions whose idle agents it keeps -> since when, and the bytes each holds.
+            name: process name in Flower, logs, pages and records. On the wire it is the key, not a field.
+            at: time of the report, or of the exit.
+            queues: queues that it consumes.
+            slots, free: agents that it can run at once, and how many more it could. check_slots, check_free: for
+            validation.
+            stalled: consumes no messages though it could. quiet: an operator ordered it to take nothing new.
+            sick: why its machine cannot carry out turns; else empty.
+            lease_round: longest round of lease renewals of the last minute, in seconds.
+            took_at: when it last took a turn.
+            loop_blocked: longest time of the last minute that its event loop was blocked, in seconds.
+            sessions: name of the sessions folder that it sees; empty if that folder has none.
+            validators: those it offers; empty in reports of older versions.
+            models: those whose agents it can run; empty in reports of older versions.
+            cannot: other models that it offers -> why it cannot run their agents.
+            kept: sessions whose idle agents it keeps -> since when, and the bytes of each.
     """
 
     name: str = ""
@@ -61,31 +62,31 @@ class WorkerReport:
 
     @property
     def worker(self) -> str:
-        """The `turns worker` that it is a process of: ``worker-12-bcdf@host`` of ``worker-12-bcdf-1@host``."""
+        """The `turns worker` that the process belongs to: ``worker-12-bcdf@host`` for ``worker-12-bcdf-1@host``."""
         return worker_of(self.name)
 
     def free_of(self, queue: str) -> int:
-        """Return how many more turns of a queue it could carry out at once."""
+        """Return how many more turns of a queue the process could carry out at once."""
         return self.check_free if queue == CHECK_QUEUE else self.free
 
     def cannot_run(self, model: str) -> str:
-        """Return why it cannot run agents of this model (a label); empty where it can, or does not say."""
+        """Return why the process cannot run agents of this model (a label); empty if it can or does not say."""
         if not (self.models or self.cannot) or any(label(name) == model for name in self.models):
             return ""
         why = next((str(text) for name, text in self.cannot.items() if label(name) == model), "")
         return why or "it offers no such model (HELIX_MODELS)"
 
     def to_json(self) -> str:
-        """As the store keeps it, below the worker's name."""
+        """Return the report as stored under the worker's name."""
         data = asdict(self)
         del data["name"]
         return json.dumps(data)
 
     @classmethod
     def from_json(cls, name: str, text: str | bytes) -> WorkerReport:
-        """Read a stored report. What is missing, or of another type, is empty: another version may have written it.
+        """Read a stored report. Missing fields and fields of another type become empty.
 
-        Raises ``ValueError``: the text is not a JSON object.
+        Raises ``ValueError`` if the text is not a JSON object.
         """
         data = json.loads(text)
         if not isinstance(data, dict):
@@ -95,14 +96,14 @@ class WorkerReport:
 
 
 def there(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
-    """Those that reported shortly before the last one did: for who does not know the store's clock."""
+    """Return the reports that are about as recent as the latest one, for callers without the store's clock."""
     known = list(reports)
     last = max((each.at for each in known), default=0.0)
     return [each for each in known if last - each.at < HEARD_SECONDS]
 
 
 def worker_of(name: str) -> str:
-    """The `turns worker` that a process of this name belongs to: one machine, and the same settings."""
+    """Return the name of the `turns worker` that a process belongs to."""
     process, at, host = name.partition("@")
     worker, dash, number = process.rpartition("-")
     return f"{worker}{at}{host}" if dash and number.isdecimal() and worker else name
@@ -112,7 +113,7 @@ _READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]
 
 
 def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
-    """Workers that have gone silent, did not sign off, and were not replaced on their machine.
+    """Return workers that went silent, did not sign off, and were not replaced on their machine.
 
     A worker that began after the silent one was last heard of replaces it, and no other; it may have died since.
     ``turns doctor``, ``turns workers`` and ``worker.gone`` take it from here.
