@@ -35,7 +35,7 @@ class Admission:
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Take what these turns need, such as a part of a quota: for all of them or for none."""
+        """Reserve what these turns need, such as a part of a quota: for all of the turns or for none."""
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Allow one more agent run of a stored turn with this model, or raise. Workers call this before each run."""

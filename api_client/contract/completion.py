@@ -42,9 +42,7 @@ class ErrorKind(StrEnum):
 
 
 class Fault(StrEnum):
-    """The provider's reason for failing a run; another model may take the run over (``fallbacks`` in a model's
-    block).
-    """
+    """Why the provider failed a run; another model may take the run over (``fallbacks`` in a model's block)."""
 
     #: 429, or the account has no credit.
     LIMIT = "limit"
@@ -101,9 +99,7 @@ class Completion:
 
     @property
     def lost(self) -> bool:
-        """Return whether somebody other than the worker killed the run, so that the run says nothing about the
-        agent.
-        """
+        """Return whether somebody other than the worker killed the run; such a run says nothing about the agent."""
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     @property

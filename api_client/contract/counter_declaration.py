@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterDeclaration:
-    """One counter: what it counts, and by what.
+    """A counter's meaning and labels.
 
-    ``always`` are values of its only label that /metrics has from the start: Prometheus does not see the first increase
-    of a series that it did not know. ``values`` are all that a label may have.
+    ``always`` lists the values of the only label that /metrics shows from the start: Prometheus misses the first
+    increase of
+    an unknown series.
     """
 
     meaning: str

@@ -127,8 +127,5 @@ def parse(field: str) -> tuple[str, tuple[str, ...]]:
 
 
 def model_of(turn: Turn) -> str:
-    """The model that works on the turn as a label: the one that was asked for, or the one it was handed to.
-
-    Both were among the settings' models when the turn was stored.
-    """
+    """Return the label of the model that works on the turn: the requested model, or the one of an escalation."""
     return label(turn.stage_model or turn.request.model)

@@ -88,9 +88,7 @@ _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_decision(kind: str, note: str, text: str, decision_id: str = "") -> None:
-    """Check the format of a decision's kind, note, text and id. Raises ``BadRequest``, which names the wrong
-    field.
-    """
+    """Check the format of a decision's kind, note, text and id. Raises ``BadRequest``, which names the wrong field."""
     if not _WORD.fullmatch(kind):
         raise BadRequest(f"decision must be a word such as {', '.join(DecisionKind)}", param="decision")
     if decision_id and not _ID.fullmatch(decision_id):

@@ -127,9 +127,7 @@ def record(kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = 
 
 
 def each(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> Kind:
-    """Return a kind that reads a list of values. ``noun`` names the values in messages; ``single`` allows a lone
-    value.
-    """
+    """Return a kind that reads a list of values. ``noun`` names them in messages; ``single`` allows a lone value."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if single and (value is None or isinstance(value, str)):

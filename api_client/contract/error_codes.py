@@ -35,8 +35,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def words_of(code: str, locale: str) -> tuple[str, str]:
-    """Return what happened and what to do, in German for ``de`` and otherwise in English. Raises ``KeyError`` for
-    an unknown code.
+    """Return what happened and what to do, in German for ``de`` and otherwise in English.
+
+    Raises ``KeyError`` for an unknown code.
     """
     entry = ERROR_CODES[code]
     return entry.de if locale == "de" else entry.en

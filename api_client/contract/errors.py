@@ -12,8 +12,9 @@ from api_client.contract.store_refusals import StoreRefusal
 
 
 class HelixError(Exception):
-    """Base class of the errors that helix-turns raises on purpose. ``turn_ids`` lists turns that were stored
-    nevertheless.
+    """Base class of the errors that helix-turns raises on purpose.
+
+    ``turn_ids`` lists turns that were stored nevertheless.
     """
 
     code = "operation_failed"

@@ -38,7 +38,7 @@ class Escalation:
 
     @classmethod
     def of(cls, request: TurnRequest) -> Escalation | None:
-        """Read the part attached to a request; None without one."""
+        """Read the escalation attached to a request; return None if there is none."""
         data = request.attached.get(NAME)
         return cls.from_dict(data) if data else None
 

@@ -124,9 +124,7 @@ class Event:
 
     @classmethod
     def decode_entry(cls, entry: str | bytes) -> list[Event]:
-        """Read the events of one log entry, one event a line. Lines of newer versions that are no events are
-        skipped.
-        """
+        """Read the events of a log entry, one a line. Lines of newer versions that are no events are skipped."""
         found, text = list[Event](), entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
         for line in text.split("\n"):
             with suppress(ValueError):
@@ -135,9 +133,7 @@ class Event:
 
 
 def reset(reason: str) -> Event:
-    """Return an event that tells a reader to discard what it has; see ``LogReset``. The event has no number and no
-    id.
-    """
+    """Return an event that tells a reader to discard what it has; see ``LogReset``. It has no number and no id."""
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 

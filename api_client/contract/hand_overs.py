@@ -15,9 +15,7 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Return whether ``during`` of an ``attempt.lost`` event means a hand-over; otherwise the worker died or
-    froze.
-    """
+    """Return whether ``during`` of an ``attempt.lost`` event means a hand-over; otherwise the worker died or froze."""
     return during not in {"running", "validating", ""}
 
 

@@ -1,6 +1,4 @@
-"""An interruption: a question that suspends a turn, such as the approval of a tool call, a review, or an external
-call.
-"""
+"""An interruption: a question that suspends a turn, such as a tool call's approval, a review, or an external call."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ class Interruption:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Interruption | None:
-        """Read a stored interruption; return None for an empty mapping. Raises ``ValueError`` if a value is
-        invalid.
-        """
+        """Read a stored interruption; return None for an empty mapping. Raises ``ValueError`` if a value is invalid."""
         return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data}) if data else None
 
     @classmethod

@@ -154,9 +154,7 @@ class Keys(KeyNames):
     totals = named("metrics:total")
 
     def bucket(self, size: str, at: float) -> str:
-        """Return the key of the counters of the minute, hour or day that contains ``at`` (seconds since the
-        epoch).
-        """
+        """Return the key of the counters of the minute, hour or day that contains ``at`` (seconds since the epoch)."""
         seconds = BUCKETS[size]
         return f"{self.prefix}metrics:{size}:{int(at) // seconds * seconds}"
 

@@ -100,9 +100,7 @@ def answer_text(text: str, spans: Sequence[Span]) -> str:
 
 
 def page_text(text: str, spans: Sequence[Span]) -> str:
-    """Return the answer without any counting marker, for pages that show comments as text. Lines of markers
-    vanish.
-    """
+    """Return the answer without any counting marker, for pages that show comments as text. Lines of markers vanish."""
     kept = answer_text(text, spans)
     pieces: list[str] = []
     past, bare = 0, True  # bare: the line so far is blank

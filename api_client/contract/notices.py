@@ -1,8 +1,9 @@
 """Notifications: what an outside system must learn at once, as one type and one wire form.
 
-The wire is that of OpenAI's webhooks: the same body, the same signature, so that their SDK verifies ours. Who wants to
-call somebody puts a notice into the outbox (``api_client.notifications``); a worker sends it. A notice holds ids,
-numbers and names, never prompts or answers. Standard library only.
+The wire form is that of OpenAI's webhooks, body and signature, so that their SDK verifies ours. Senders put a
+notification into the outbox (``api_client.notices.Notices``); a worker delivers it. Notifications hold ids, numbers
+and
+names, never prompts or answers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Notice:
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def body(self) -> str:
-        """Return the body to send (JSON): OpenAI's object of an event."""
+        """Return the JSON to send: OpenAI's event object."""
         data: dict[str, Any] = {
             "id": self.notice_id,
             "object": "event",
@@ -78,9 +79,10 @@ class Entry:
     """A notification in the outbox.
 
     Attributes:
-        notice_id: its id. body: the JSON that is sent.
-        put_at: when it was put, in seconds since the epoch.
-        tries: how often it was tried. taken: the targets that took it. error: why the last try failed.
+            body: the JSON to send.
+            put_at: when it was put into the outbox, in seconds since the epoch.
+            tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery
+            failed.
     """
 
     notice_id: str

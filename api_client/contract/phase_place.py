@@ -80,7 +80,7 @@ def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnR
 
 
 def input_problem(root: Path, request: TurnRequest, path: str) -> str:
-    """Return why a path cannot be an input file; empty if it is a plain file or does not exist yet."""
+    """Return why a path cannot be an input file; empty for a plain file and for one that does not exist yet."""
     place = input_file(root, request, path)
     if ".helix" in place.relative_to(root).parts:
         return f"{path[:80]!r} is part of the installation, not of the project"
@@ -89,9 +89,7 @@ def input_problem(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def kind_at(root: Path, path: str) -> str:
-    """Describe what lies at a path below ``root``, such as ``a plain file``; empty for nothing. Links are not
-    followed.
-    """
+    """Describe what lies at a path below ``root``, such as ``a plain file``; empty for nothing. Links are not followed."""
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:
         if kind != "a folder":

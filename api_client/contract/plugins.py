@@ -62,9 +62,7 @@ class UnusablePlugin(LookupError):
 
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name, without importing them. Our own win over others of the same
-    name.
-    """
+    """Return the entry points of a group by name, without importing them. Our own win over others of the same name."""
     return _find(group, tuple(sys.path))
 
 

@@ -75,8 +75,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliesTo:
-    """Conditions of a rule, all of which must hold; an empty condition always does. Models and owners may contain
-    ``*``.
+    """Conditions of a rule, all of which must hold; an empty condition always does.
+
+    Models and owners may contain ``*``.
     """
 
     models: tuple[str, ...] = field(default=(), metadata={"what": "Models, such as consultant or claude-*."})
@@ -240,7 +241,7 @@ class AppliedPolicy:
 
     @classmethod
     def of(cls, request: TurnRequest) -> AppliedPolicy | None:
-        """Read the part attached to a request; None where no policy file judges the turn."""
+        """Read the policy attached to a request; return None if no policy file was applied."""
         data = request.attached.get(APPLIED)
         return cls.from_dict(data) if data else None
 

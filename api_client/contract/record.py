@@ -111,9 +111,7 @@ def is_apart(stored: Mapping[bytes, bytes]) -> bool:
 
 
 def elsewhere(name: str) -> str:
-    """Return the name of the fact that refers to the text of fact ``name``
-    (``api_client/turns/record/encoding.py``).
-    """
+    """Return the name of the fact that refers to the text of fact ``name`` (``api_client/turns/record/encoding.py``)."""
     return name + _IN
 
 
@@ -126,7 +124,7 @@ def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[Atte
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
-    """Group the stored texts by attempt number and name. Raises ``ValueError`` if a field has no attempt number."""
+    """Group the stored texts by attempt number and name. Raises ``ValueError`` for a field without a number."""
     by_number: dict[int, dict[str, str]] = {}
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")

@@ -19,8 +19,7 @@ def session_directory(sessions_dir: Path, session_id: str) -> Path:
 
 
 def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
-    """Return the name of a delivery's folder. It contains the turn id, because turns of a session count attempts
-    alike.
+    """Return the name of a delivery's folder. It contains the turn id, because turns of a session count attempts alike.
 
     Raises ``ValueError`` if the turn id is not a plain name.
     """

@@ -14,9 +14,7 @@ def tool_denied(locale: str) -> str:
 
 
 def tool_refused(locale: str, reason: str) -> str:
-    """Return the reply to a call that nobody was asked about: ``too_long``, ``with_secret``, or ``limit`` of
-    questions.
-    """
+    """Return the reply to a call that nobody was asked about: ``too_long``, ``with_secret``, or ``limit``."""
     return _say(f"tool_{reason}", locale, most=MAX_QUESTIONS)
 
 

@@ -192,9 +192,7 @@ class TurnRequest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:
-        """Read a stored request. Fields of newer versions are ignored. Raises ``ValueError`` if the text is no
-        request.
-        """
+        """Read a stored request. Fields of newer versions are ignored. Raises ``ValueError`` otherwise."""
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         known["messages"] = tuple(known.get("messages", ()))

@@ -44,8 +44,9 @@ class TurnError:
 
     @classmethod
     def from_json(cls, text: str) -> TurnError | None:
-        """Read an error from a turn's record; return None for an empty text. Raises ``ValueError`` if the text is
-        not JSON.
+        """Read an error from a turn's record; return None for an empty text.
+
+        Raises ``ValueError`` if the text is not JSON.
         """
         return cls.from_dict(json.loads(text or "{}"))
 
