@@ -89,7 +89,7 @@ def input_problem(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def kind_at(root: Path, path: str) -> str:
-    """Describe what lies at a path below ``root``, such as ``a plain file``; empty for nothing. Links are not followed."""
+    """Describe what lies at a path below ``root``, such as ``a plain file``; empty for nothing. Follows no links."""
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:
         if kind != "a folder":

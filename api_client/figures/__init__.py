@@ -1,6 +1,6 @@
-"""Figures of a span of time: turns, rules, durations. ``rollup`` makes it of counters.
+"""Figures of a time span: turns, rules and durations. ``rollup`` computes them from counters.
 
-Rates are None, never 0, where nothing was counted. Money is in US dollars, times are in seconds.
+Rates without any counts are None, never 0. Money is in US dollars, times in seconds.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: What figures can be broken down by. By validator and code the rows are ``RuleRow``s, else ``TurnRow``s.
+#: Breakdowns of figures. By validator and code the rows are ``RuleRow``, otherwise ``TurnRow``.
 BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model", "owner", "key")
-#: What a retry rate can be broken down by.
+#: Breakdowns of a retry rate.
 RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
 
 
 def share(part: float, whole: float) -> float | None:
-    """``part`` of ``whole``; None when there is no whole."""
+    """Return ``part`` divided by ``whole``; None if ``whole`` is 0."""
     return part / whole if whole else None
 
 
 @dataclass(slots=True, kw_only=True)
 class TurnRow:
-    """Finished turns, and what agents used meanwhile.
+    """Finished turns of one group, with the usage of their agents.
 
     Attributes:
-        name: the outcome, model, step or flow version; ``total`` for all together.
-        passed: ended with an accepted answer; ``repaired`` of these needed the fallback.
-        asked_again: at least one rejected attempt was followed by another.
-        gave_up: ended ``failed``, with errors that nothing could repair, or ``refused``.
-        errors: ended without a verdict: incomplete, error, expired, dead. cancelled: somebody cancelled them.
-        runs: agent runs that ended (by model and in total only, as all that follow): rejected ones had an answer that
-            was not accepted.
-        tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
+            name: outcome, model, step or flow version; ``total`` for all turns.
+            passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
+            asked_again: turns with at least one rejected attempt that was followed by another.
+            gave_up: turns that ended ``failed`` or ``refused``.
+            errors: turns without a verdict: incomplete, error, expired, dead. cancelled: cancelled turns.
+            runs: finished agent runs (only by model and in total, like all fields below).
+            rejected: runs whose answer was not accepted.
+            tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
     """
 
     name: str
@@ -52,7 +52,7 @@ class TurnRow:
     failed_cost_usd: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping, with the rates of turns."""
+        """Return the figures and rates as a JSON-ready dict."""
         rates = {
             "success_rate": share(self.passed, self.turns),
             "retry_rate": share(self.asked_again, self.turns),
@@ -65,14 +65,16 @@ class TurnRow:
 
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
-    """The effect of a validator, or an issue code, on answers.
+    """How often a validator or an issue code rejected answers, and what followed.
 
     Attributes:
-        judged: answers it could have rejected: those the validator judged; for a code, all that were judged;
-            for a gate or a verifier, all outputs of phases that were verified.
-        rejected: those it found errors in. What followed: ``retried`` the agent was asked again, ``fallback`` code
-            tried to repair it, ``escalated`` it was handed on, ``failed`` none of these.
-        gave_up: turns that failed with its errors left.
+            judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier
+            all
+              verified outputs of phases.
+            rejected: answers with errors of the rule. Then ``retried``: the agent ran again, ``fallback``: code
+            tried to
+              repair the answer, ``escalated``: another model or a person took over, ``failed``: none of these.
+            gave_up: turns that failed with errors of the rule left.
     """
 
     name: str
@@ -86,11 +88,11 @@ class RuleRow:
 
     @property
     def rate(self) -> float | None:
-        """Rejected answers divided by judged ones."""
+        """Rejected answers divided by checked answers."""
         return share(self.rejected, self.judged)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping, with their rates."""
+        """Return the figures and rates as a JSON-ready dict."""
         rates = {
             "rejection_rate": self.rate,
             "retry_rate": share(self.retried, self.judged),
@@ -102,11 +104,12 @@ class RuleRow:
 
 @dataclass(slots=True, kw_only=True)
 class PhaseRow:
-    """Attempts of phases that were verified.
+    """Verified attempts of phases.
 
     Attributes:
-        judged: verifications with an outcome. passed: the output was verified. asked_again: its agent was, with
-            feedback. escalated: it was handed on, to another model or a person. failed: the phase ended with it.
+            judged: finished verifications. passed: accepted outputs. asked_again: rejected outputs whose agent ran
+            again.
+            escalated: outputs handed to another model or a person. failed: outputs that ended their phase.
     """
 
     judged: int = 0
@@ -117,24 +120,24 @@ class PhaseRow:
 
     @property
     def rate(self) -> float | None:
-        """Verified attempts divided by judged ones."""
+        """Accepted attempts divided by verified attempts."""
         return share(self.passed, self.judged)
 
     @property
     def attempts(self) -> float | None:
-        """Attempts it took for each that was verified."""
+        """Verified attempts per accepted attempt."""
         return share(self.judged, self.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping, with their rates."""
+        """Return the figures and rates as a JSON-ready dict."""
         return asdict(self) | {"pass_rate": self.rate, "attempts_per_pass": self.attempts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """The time that something took: ``count`` times, ``seconds`` in all.
+    """A measured duration: ``count`` measurements, ``seconds`` in total.
 
-    ``buckets`` are (upper bound in seconds, count within that bucket alone), the last bound infinite.
+    ``buckets`` are pairs of upper bound in seconds and count within that bucket alone; the last bound is infinite.
     """
 
     name: str
@@ -144,11 +147,11 @@ class Duration:
 
     @property
     def mean(self) -> float | None:
-        """Seconds on average."""
+        """The average in seconds."""
         return share(self.seconds, self.count)
 
     def quantile(self, part: float) -> float | None:
-        """The time that ``part`` (0 to 1) of all took at most, in seconds; interpolated within its bucket."""
+        """Return the duration that a ``part`` (0 to 1) of all measurements did not exceed, in seconds, interpolated."""
         wanted, seen, low = part * self.count, 0, 0.0
         for bound, count in self.buckets:
             if count and seen + count >= wanted:
@@ -157,16 +160,16 @@ class Duration:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping."""
+        """Return the figures as a JSON-ready dict."""
         quantiles = {"p50": self.quantile(0.5), "p95": self.quantile(0.95), "p99": self.quantile(0.99)}
         return {"name": self.name, "count": self.count, "seconds": self.seconds, "mean": self.mean, **quantiles}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The figures of a span of time (``since`` to ``until``, seconds since the epoch).
+    """The figures of the time from ``since`` to ``until`` (seconds since the epoch).
 
-    ``escalated`` is by stage (``model``, ``person``) and ``decided`` by what was decided, of phases and messages alike.
+    ``escalated`` counts by stage (``model``, ``person``), ``decided`` by decision, over chats and phases.
     """
 
     since: float
@@ -185,7 +188,7 @@ class Stats:
     decided: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping."""
+        """Return the figures as a JSON-ready dict."""
         return {
             "since": self.since,
             "until": self.until,
@@ -204,7 +207,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The figures of one piece of a longer time: ``start`` in seconds since the epoch, ``seconds`` long."""
+    """The figures of one section of a longer time: ``start`` in seconds since the epoch, ``seconds`` long."""
 
     start: float
     seconds: float
@@ -213,7 +216,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One line of a retry rate: ``rejected`` of ``validated`` (attempts by validator or code, else turns)."""
+    """One row of a retry rate: ``rejected`` of ``validated`` (attempts by validator or code, otherwise turns)."""
 
     name: str
     rejected: int
@@ -221,21 +224,22 @@ class Share:
 
     @property
     def rate(self) -> float | None:
-        """0 to 1; None when nothing was counted."""
+        """Rejected divided by validated, 0 to 1; None without any."""
         return share(self.rejected, self.validated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRate:
-    """The rate at which agents had to be asked again.
+    """How often agents had to be asked again.
 
-    ``rate`` is turns with at least one validation retry ÷ finished turns; in ``rows``, by validator or code, it is
-    rejected attempts ÷ validated attempts, and otherwise it is turns again. Deliveries lost to crashes do not count.
+    ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
+    attempts ÷
+    validated attempts, any other row is turns again. Deliveries lost to crashes do not count.
 
     Attributes:
-        since_seconds: how long the time is. start: when it begins, in seconds since the epoch.
-        turns: finished ones; retried: those of them that were asked again.
-        pieces: the same time in equal pieces, oldest first, where that was asked for; the last is the present one.
+            since_seconds: length of the time. start: its begin, in seconds since the epoch.
+            turns: finished turns; retried: those with a validation retry.
+            pieces: the same time in equal sections, oldest first, if requested; the last one is still running.
     """
 
     since_seconds: float
@@ -247,11 +251,11 @@ class RetryRate:
 
     @property
     def rate(self) -> float | None:
-        """0 to 1; None when no turn finished in that time."""
+        """Retried turns divided by finished turns, 0 to 1; None without any."""
         return share(self.retried, self.turns)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping."""
+        """Return the figures as a JSON-ready dict."""
         rows = [{**asdict(row), "rate": row.rate} for row in self.rows]
         return {
             "start": self.start,

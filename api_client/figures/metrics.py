@@ -1,4 +1,4 @@
-"""Reading the counters that every change of a turn adds to: which buckets, and what they add up to."""
+"""Read the counters of turns: choose the buckets and add them up."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from api_client.store import Store
 Bucket = tuple[str, float]
 Pending = tuple[float, dict[str, int]]
 
-#: Figures by owner or key: too many for counters. The records of finished turns have them, as long as they are kept.
+#: Breakdowns by owner or key have too many values for counters: read from the records of finished turns while they
+#: are kept.
 ACCOUNTS = ("owner", "key")
 _BATCH = 1000
 _FIELDS = ("owner", "key", "outcome", "retries", "tokens_used", "cost_used", "attempt")
 _FACTS = ("decision", "completion", "usage")
-#: Pieces one question about a course of time gets at most: a month by the hour, a day by the minute.
+#: Most sections of a time series: a month by the hour, a day by the minute.
 MOST_PIECES = 1500
 
 
 def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
-    """The fewest buckets that cover ``since`` to ``until`` (seconds since the epoch), as (size, start).
+    """Return the fewest buckets that cover ``since`` to ``until`` (epoch seconds), as (size, start).
 
-    Whole hours and days are read as such and the beginning minute by minute, so that a month costs about as much as an
-    hour. A span that ends now ends with the day, hour or minute that is not over: nothing is counted ahead of time.
-    Minutes older than ``lives`` says are read as the hours that contain them. A span that ends as long ago begins and
-    ends with the nearest hour.
+    Whole hours and days use large buckets and the edges use minutes, so that a month costs little more than an
+    hour. A span
+    that ends now ends with the bucket still being filled. Minutes older than ``lives`` allows are replaced by their
+    hours; a
+    span that ended so long ago is rounded to hours.
     """
     if now - until > lives["minute"]:
         hour = BUCKETS["hour"]
@@ -59,7 +61,7 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
 
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
-    """Return the counters of each bucket, pending ones included."""
+    """Return the counters of each bucket, including pending ones."""
     found, pending = await _read(store, [store.keys.bucket(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
@@ -70,7 +72,7 @@ async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The fate of every turn that was ever acknowledged: it ended, or is going on; nothing else may be."""
+    """All turns ever acknowledged: each has ended or is still in progress; any other turn is lost."""
 
     acknowledged: int
     ended: int
@@ -78,12 +80,12 @@ class Account:
 
     @property
     def lost(self) -> int:
-        """Turns that neither ended nor go on."""
+        """Acknowledged turns that neither ended nor are in progress."""
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
 async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
-    """Return the counters in each of these hashes, and the pending ones: both of one moment."""
+    """Read the counters of these hashes and the pending counters in one transaction."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
     for name in names:
@@ -94,7 +96,7 @@ async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]],
 
 
 async def counters(store: Store, since: float, until: float) -> Counter[str]:
-    """All counters between two times (seconds since the epoch)."""
+    """Return all counters between two times (seconds since the epoch)."""
     total: Counter[str] = Counter()
     wanted = buckets_between(since, until, time.time(), store.settings.bucket_lives)
     for found in await read_buckets(store, wanted):
@@ -121,7 +123,7 @@ async def _in_pieces(
 
 
 async def _by_session(store: Store, since_seconds: float) -> list[Share]:
-    """Sessions are too many for counters; their finished turns' records rate_of."""
+    """Count retried and finished turns by session from the turns' records: sessions are too many for counters."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     since_ms = int((time.time() - since_seconds) * 1000)
@@ -137,7 +139,7 @@ async def _by_session(store: Store, since_seconds: float) -> list[Share]:
 
 
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
-    """Turns that finished between two times (seconds since the epoch), with the cost of all their runs, by account."""
+    """Return finished turns between two times (epoch seconds), with the cost of all runs, by owner or key."""
     rows: dict[str, TurnRow] = {}
     keys = store.keys
     finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
@@ -171,7 +173,7 @@ def _has_failed(turn: Sequence[bytes | None]) -> bool:
 
 
 def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
-    """Add the runs of a turn whose answer was not accepted; ``facts``: ``_FACTS`` of each, one after the other."""
+    """Add a turn's runs without an accepted answer. ``facts`` has the ``_FACTS`` of each run in sequence."""
     for decision, completion, usage in zip(*[iter(facts)] * len(_FACTS), strict=True):
         if decision == b"accept":
             continue
@@ -182,22 +184,23 @@ def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
 
 
 class FigureReader:
-    """Reads what was counted. Every method raises ``StoreUnavailable`` when the store does not answer."""
+    """Reads figures from the counters. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def count_pending(self) -> int:
-        """Return how many turns' counters wait to be added up."""
+        """Return how many entries of pending counters wait to be added up."""
         return int(await self._store.send("LLEN", self._store.keys.pending))
 
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """The retry rate of the last ``since_seconds``: whole or broken down, in pieces of a minute, an hour or a day.
+        """Return the retry rate of the last ``since_seconds``, broken down by ``by``, in sections of ``every``.
 
-        Of one ``model`` alone if it is named. With ``every`` the time begins with a whole piece, so it is a little
-        longer than asked for. Raises ``ValueError``: ``by`` is not in ``RETRY_BREAKDOWNS``; ``every`` is not a size of
-        ``BUCKETS``, goes back farther than these are kept, makes too many pieces, or does not go with ``by``; nor does
-        ``model``.
+        With ``model`` only turns of that model count. With ``every`` (minute, hour, day) the time starts with a
+        whole section and
+        may be a little longer. Raises ``ValueError`` for an unknown ``by`` or ``every``, for sections that are too
+        old or too
+        many, and for combinations that are not counted.
         """
         if by not in {"", *RETRY_BREAKDOWNS}:
             raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
@@ -219,9 +222,9 @@ class FigureReader:
         return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
     async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
-        """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
+        """Return the figures of a time of ``since_seconds`` that ended ``ago_seconds`` ago.
 
-        Raises ``ValueError``: ``by`` is not one of ``BREAKDOWNS``.
+        Raises ``ValueError`` if ``by`` is not one of ``BREAKDOWNS``.
         """
         if by not in {"", *BREAKDOWNS}:
             raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
@@ -233,14 +236,14 @@ class FigureReader:
         return stats_of(found, since=until - since_seconds, until=until, by=by)
 
     async def totals(self) -> Mapping[str, int]:
-        """Every counter since the beginning (``contract/counters.py``), pending ones included."""
+        """Return every counter since the beginning (``contract/counters.py``), including pending ones."""
         [total], pending = await _read(self._store, [self._store.keys.totals])
         for _, counted in pending:
             total.update(counted)
         return total
 
     async def account(self) -> Account:
-        """Return what became of every turn that was ever acknowledged, as of one moment."""
+        """Return the balance of all turns ever acknowledged, at one moment."""
         counted: Counter[str] = Counter()
         pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
         pipe.lrange(keys.pending, 0, -1)
@@ -256,7 +259,7 @@ class FigureReader:
         return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
     async def over(self, span: str) -> Figures:
-        """The figures of a span of ``SPANS``, whole and over time. Raises ``KeyError``: there is no such span."""
+        """Return the figures of a key of ``SPANS``, in total and over time. Raises ``KeyError`` for an unknown span."""
         seconds, size = SPANS[span]
         step = BUCKETS[size]
         last = int(time.time()) // step * step
@@ -266,7 +269,7 @@ class FigureReader:
         for piece in read:
             total.update(piece)
         since, until = float(starts[0]), float(last + step)
-        # The same days of the week: what people ask differs by them.
+        # Compare the same days of the week, because usage depends on them.
         against = max(_WEEK_DAYS, seconds // _DAY)
         then, now = since - against * _DAY, time.time() - against * _DAY
         before = await counters(self._store, then, now)

@@ -1,4 +1,4 @@
-"""From counters to figures. Pure: what ``contract.counters`` names is added up as ``stats`` describes it."""
+"""Compute figures from counters, without reading anything."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from api_client.contract.decision import DecisionKind
 from api_client.contract.turn import Outcome
 from api_client.figures import Duration, PhaseRow, RetryRate, RuleRow, Share, Stats, TurnRow
 
-#: Durations that are counted: wait, agent, validation, recovery, turn.
+#: Counted durations: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
 
 _OF_RULES = {"validator", "code", "validator_model"}
-#: What a decision on a rejected answer adds to in a ``RuleRow``.
+#: Decision on a rejected answer -> field of ``RuleRow``.
 _FOLLOWED = {"retry": "retried", "fallback": "fallback", "escalate": "escalated", "fail": "failed"}
-#: What a decision on a phase's attempt adds to in a ``PhaseRow``.
+#: Decision on a phase's attempt -> field of ``PhaseRow``.
 _VERIFIED = {"accept": "passed", "retry": "asked_again", "escalate": "escalated", "fail": "failed"}
 _STAGES = {"1": "model", "2": "person"}
-#: Counters by model, and what they add to in a ``TurnRow``, as often as this.
+#: Counter by model -> field of ``TurnRow`` and factor.
 _USED = {
     "attempt.ended": ("runs", 1),
     "tokens.input": ("tokens", 1),
@@ -36,7 +36,7 @@ Parsed = Sequence[tuple[str, tuple[str, ...], int]]
 
 
 def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str = "") -> Stats:
-    """The figures in counters, whole or broken down by one of ``stats.BREAKDOWNS``."""
+    """Compute the figures of counters, in total or broken down by one of ``BREAKDOWNS``."""
     parsed = [(*parse(name), value) for name, value in counters.items()]
     rows: list[Any] = []
     if by in _OF_RULES:
@@ -70,7 +70,7 @@ def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str
 
 
 def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
-    """A counter of one label, by what its labels are called; 0 for those that were not counted."""
+    """Sum a counter with one label, under the given names of its values; 0 for values without counts."""
     found = dict.fromkeys(names.values(), 0)
     for name, labels, value in parsed:
         if name == counter and labels[0] in names:
@@ -79,7 +79,7 @@ def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[st
 
 
 def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
-    """The rows by outcome, model, step, flow or policy; for "" the one row ``total``."""
+    """Return rows by outcome, model, step, flow or policy; only the row ``total`` if ``by`` is empty."""
     rows: dict[str, TurnRow] = {}
 
     def row(name: str) -> TurnRow:
@@ -110,7 +110,7 @@ def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
 
 
 def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None:
-    """Add turns that ended with the same ``outcome`` and ``asked_again`` (0 or 1) to a row."""
+    """Add turns with the same ``outcome`` and ``asked_again`` (0 or 1) to a row."""
     outcome = label_values["outcome"]
     row.turns += turns
     row.asked_again += turns * (label_values["asked_again"] == "1")
@@ -122,7 +122,7 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
 
 
 def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
-    """The rows by validator or code, or by validator and model; those of ``names`` in any case."""
+    """Return rows by validator, by code, or by validator and model; rows in ``names`` exist in any case."""
     each_model, of = by == "validator_model", by.partition("_")[0]
     rows = {name: RuleRow(name=name) for name in names}
     answers = verified = 0
@@ -131,7 +131,7 @@ def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, 
             answers += value
         verified += value * (name == "phase.judged")
         if not name.startswith(f"{of}.") or (each_model and name == "validator.gave_up"):
-            continue  # that a turn was given up is not counted by model
+            continue  # give-ups are not counted by model
         called = f"{labels[0]} / {labels[-1]}" if each_model else labels[0]
         row = rows.setdefault(called, RuleRow(name=called))
         if name == f"{of}.judged":
@@ -143,14 +143,14 @@ def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, 
         elif name == f"{of}.gave_up":
             row.gave_up += value
     for row in rows.values():
-        # Gates and verifiers are not counted one by one: a phase's output is verified by all of them.
+        # Gates and verifiers are not counted singly: all of them verify each output of a phase.
         verified_by_it = verified if row.rejected else 0
         row.judged = (row.judged or verified_by_it) if of == "validator" else answers
     return rows
 
 
 def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
-    """Every duration, over all its labels."""
+    """Return every duration, summed over its labels."""
     sums: Counter[str] = Counter()
     buckets: dict[str, Counter[str]] = {name: Counter() for name in DURATIONS}
     for name, labels, value in parsed:
@@ -172,12 +172,12 @@ def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
     )
 
 
-#: The bounds as labels.
+#: The bucket bounds as labels.
 BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
 
 
 def seconds_of(bound: str) -> float:
-    """A bucket's upper bound in seconds."""
+    """Return a bucket's upper bound in seconds."""
     return math.inf if bound == BEYOND else int(bound) / 1000
 
 
@@ -191,11 +191,11 @@ def retry_rate_of(
     sessions: Sequence[Share] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
-    """Return how often agents were asked again, those of one ``model`` alone if it is named.
+    """Compute how often agents were asked again, for all models or one.
 
-    ``sessions`` are the rows where it is by session.
-    Validators and codes that rejected nothing have no row, but for ``names``: in a piece of a longer time, nothing
-    rejected is something to know.
+    ``sessions`` are the rows if broken down by session. Validators and codes without rejections have no row, except
+    those
+    in ``names``: a section of a longer time shows them as 0.
     """
     parsed = [(*parse(name), value) for name, value in counters.items()]
     if model:

@@ -1,5 +1,5 @@
-"""Reading many turns at once: unfinished ones, finished ones page by page, what matches a search.
+"""Read many turns at once: unfinished turns, pages of finished turns, and search results.
 
-Nothing here looks through the store's keys: unfinished turns are in ``due``, finished ones in ``finished``. What
-matches is decided where the records are, a few hundred records a command, so that no command holds the store up.
+No command scans the keys: unfinished turns are in ``due``, finished ones in ``finished``. Lua matches a few hundred
+records a command, so that no command blocks the store.
 """

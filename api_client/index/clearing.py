@@ -1,7 +1,8 @@
-"""Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time.
+"""Shorten the retention of finished turns to the current settings.
 
-Each finished turn's keys carry their end of life since they finished; this applies what is set now, and never
-prolongs anything. Unfinished and suspended turns, and dead letters, have no end of life and get none here.
+The keys of a finished turn expire by the settings of that time. Clearing applies the present settings and never
+prolongs
+anything. Unfinished and suspended turns and dead letters do not expire.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from api_client.store import Store
 async def clear(
     store: Store, *, dry_run: bool, events: float | None = None, attempts: float | None = None
 ) -> dict[str, int]:
-    """Shorten the lives of what finished long ago; returns how many records, event logs, attempts and policies go.
+    """Shorten the retention of finished turns; return how many records, event logs, attempts and policies go.
 
-    ``events`` and ``attempts``: their lives after their turn's end, in seconds; None: that of its record. May be killed
-    and repeated: each command is independent. Raises as ``Store.ask``.
+    ``events`` and ``attempts`` are seconds after the turn's end; None means that of the record. May be killed and
+    repeated:
+    each command is independent. Raises the errors of ``Store.ask``.
     """
     now, settings = time.time(), store.settings
     lives = {

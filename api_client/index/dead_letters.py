@@ -1,4 +1,4 @@
-"""Dead letters: turns that took down their workers too often. They stay until an operator drops them."""
+"""Dead letters: turns that repeatedly killed their workers. They stay until an operator drops them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DROP = Path(__file__).with_name("lua") / "drop.lua"
 
 
 class DeadLetters:
-    """The dead letter list. Every method raises ``StoreUnavailable`` when the store does not answer."""
+    """The dead letter list. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store, reader: TurnReader) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class DeadLetters:
         self._drop = store.command(_DROP)
 
     async def all(self) -> list[Turn]:
-        """All of them, oldest first."""
+        """Return all dead letters, oldest first."""
         found: list[Turn] = []
         for turn_id in await self._ask(self._redis.zrange(self._store.keys.dead, 0, -1)):
             with suppress(TurnNotFound):  # dropped meanwhile
@@ -31,9 +31,9 @@ class DeadLetters:
         return sorted(found, key=lambda turn: turn.finished_at)
 
     async def drop(self, turn_id: str) -> None:
-        """Take a turn off the list; it is then kept as long as any finished turn. Idempotent.
+        """Remove a turn from the dead letter list; it then expires like any finished turn. Idempotent.
 
-        Raises ``NotFinished``: it is not among them. ``TurnNotFound``: there is no such turn.
+        Raises ``NotFinished`` if the turn is not a dead letter, ``TurnNotFound`` if it does not exist.
         """
         turn = await self._reader.get(turn_id)
         [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, {"owner": turn.request.owner})

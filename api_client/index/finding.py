@@ -1,4 +1,4 @@
-"""Finding the turn that somebody means by a part of its id."""
+"""Find a turn by the beginning of its id."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from api_client.contract.turn import Turn, check_turn_id
 from api_client.index.lists import TurnLists
 from api_client.index.search import Search
 
-#: Instead of an id: the turn that was submitted last.
+#: Written instead of an id: the turn that was submitted last.
 LAST = "last"
-#: Turns of a session among which a turn's neighbours are looked for.
+#: Turns of a session among which a turn's neighbours are searched.
 _NEIGHBOURS = 200
 _BEGINNING = re.compile(r"turn-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
 
 
 def means_a_turn(text: str) -> bool:
-    """Return whether a text is not a whole id, and may be the beginning of one, or ``last``."""
+    """Return whether a text may be the beginning of a turn id, or is ``last``."""
     return text.strip() == LAST or bool(_BEGINNING.fullmatch(text.strip()))
 
 
 async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) -> str:
-    """The id of the turn that ``text`` means: the id itself, the beginning of one turn's id, or ``last``.
+    """Return the id of the turn that ``text`` means: a whole id, the beginning of one turn's id, or ``last``.
 
-    With ``owner`` only this owner's turns are meant, and others are not there. Raises ``TurnNotFound``: there is none.
-    ``BadRequest``: the ids of several turns begin like this. ``StoreUnavailable``: the store does not answer.
+    With ``owner``, only that owner's turns exist. Raises ``TurnNotFound``; ``BadRequest`` if several ids begin like
+    this;
+    ``StoreUnavailable`` if the store does not answer.
     """
     text, owner = text.strip(), owner or ""
     try:
@@ -52,7 +53,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
 
 
 async def neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
-    """The ids of the turns before and after a turn in its session; empty where none is, or none was found soon."""
+    """Return the ids of the turns before and after a turn in its session; empty if not found."""
     search = Search(owner=turn.request.owner, session_id=turn.request.session_id)
     page = await lists.page(search, count=_NEIGHBOURS)
     ids = [each.turn_id for each in sorted(page.turns, key=lambda each: (each.created_at, each.turn_id))]

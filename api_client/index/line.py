@@ -1,4 +1,4 @@
-"""A turn as one line of a list: what it is, without its texts. Pure."""
+"""Format a turn as one row of a list, without its texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROMPT = 200
 
 
 def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
-    """A JSON-ready mapping; ``prompt`` is the beginning of the message, ``waits`` why the turn does not run."""
+    """Return a turn as a JSON-ready row: ``prompt`` is the beginning of the message, ``waits`` why it does not run."""
     return {
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,

@@ -1,4 +1,4 @@
-"""Reading many turns at once: unfinished ones, finished ones page by page, dead letters."""
+"""Read many turns at once: unfinished turns, pages of finished turns, and dead letters."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
 
 
 class TurnLists:
-    """Lists of turns. Each method raises ``StoreUnavailable`` when the store does not answer.
+    """Lists of turns, without their answers (``response``), which may be long.
 
-    The turns in them come without their answers (``response``), which may be long.
+    Each method raises ``StoreUnavailable`` when the store does not answer.
     """
 
     def __init__(self, store: Store) -> None:
@@ -44,16 +44,16 @@ class TurnLists:
         self._select = store.redis.register_script((_LUA / "select.lua").read_text())
 
     async def unfinished(self, search: Search) -> list[FoundTurn]:
-        """Every unfinished turn that matches, oldest first; of more than ``LOOK_AT_MOST`` those looked after first."""
+        """Return all unfinished turns that match, oldest first; at most ``LOOK_AT_MOST``, those due first."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.due, 0, LOOK_AT_MOST - 1))]
         found = await self._match(ids, search)
-        known = {*STATUSES["unfinished"]}  # due may still name one that finished this moment
+        known = {*STATUSES["unfinished"]}  # due may still name a turn that has just finished
         return sorted((each for each in found if each.status in known), key=lambda each: each.created_at)
 
     async def page(
         self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
     ) -> Page:
-        """The next ``count`` turns that match, behind the place ``after``; it looks for about ``seconds``."""
+        """Return the next ``count`` turns that match after a place, searching for about ``seconds``."""
         until, found = time.monotonic() + seconds, list[Turn]()
         parts = search.parts
         if after:
@@ -77,7 +77,7 @@ class TurnLists:
         return Page(turns=tuple(found), next=None)
 
     async def _unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
-        """Unfinished turns that match, in order, with the place where each batch ends."""
+        """Yield matching unfinished turns in order, with the place where each batch ends."""
         found = [
             Cursor("u", each.created_at, each.turn_id)
             for each in await self.unfinished(search)
@@ -90,7 +90,7 @@ class TurnLists:
             yield batch, batch[-1]
 
     async def _finished(self, search: Search, after: Cursor | None) -> _Batches:
-        """Finished turns that match, in order, with the place where each batch ends."""
+        """Yield matching finished turns in order, with the place where each batch ends."""
         async with aclosing(self._batches(search, after)) as batches:
             async for batch in batches:
                 matching = {each.turn_id for each in await self._match([place.turn_id for place in batch], search)}
@@ -101,7 +101,7 @@ class TurnLists:
                 yield [], batch[-1]
 
     async def find(self, text: str, *, owner: str = "") -> list[str]:
-        """The ids of turns that begin with ``text``, two at most; with ``owner`` of this owner's turns only."""
+        """Return up to two ids of turns that begin with ``text``, of one owner or of all."""
         found: list[str] = []
         for name in (self._keys.due, self._keys.finished, self._keys.dead):
             cursor = 0
@@ -116,7 +116,7 @@ class TurnLists:
         return found
 
     async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
-        """Return what finished after ``since`` (seconds since the epoch), newest first, without the records."""
+        """Return turns that finished after ``since`` (epoch seconds), newest first, without their records."""
         found: list[FoundTurn] = []
         async with aclosing(self._batches(replace(search, since=since), None)) as batches:
             async for batch in batches:
@@ -126,11 +126,11 @@ class TurnLists:
         return found[:at_most]
 
     async def dead(self, count: int) -> tuple[int, list[Turn]]:
-        """Return how many dead letters there are, and the newest ``count`` of them."""
+        """Return the number of dead letters, and the newest ``count`` of them."""
         return await self._first(self._keys.dead, count, newest=True)
 
     async def dead_letters(self, search: Search) -> list[FoundTurn]:
-        """Every dead letter that matches; one that was dropped is not among them."""
+        """Return all dead letters that match. Dropped ones are not included."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.dead, 0, -1))]
         return await self._match(ids, search)
 
@@ -139,7 +139,7 @@ class TurnLists:
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def suspended(self, count: int) -> tuple[int, list[Turn]]:
-        """Return how many turns wait for a person, and the ``count`` that wait longest."""
+        """Return the number of suspended turns, and the ``count`` that have waited longest."""
         return await self._first(self._keys.suspended, count, newest=False)
 
     async def _first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
@@ -147,7 +147,7 @@ class TurnLists:
         return await self._ask(self._redis.zcard(name)), await self.read(raw.decode() for raw in first)
 
     async def read(self, turn_ids: Iterable[str]) -> list[Turn]:
-        """The turns with these ids, in this order; without those that are gone."""
+        """Return the turns with these ids, in this order, without those that no longer exist."""
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:
             keys = keys_of(self._namespace, turn_id)
@@ -157,14 +157,14 @@ class TurnLists:
         found = await self._ask(pipe.execute())
         for values, request in zip(found[::2], found[1::2], strict=True):
             stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
-            if request is not None:  # a long one, apart from the record
+            if request is not None:  # a long one, stored apart from the record
                 stored[b"request"] = request
             with suppress(ValueError):  # gone, or damaged: `turns show` says which
                 turns.append(decode_turn(stored))
         return turns
 
     async def attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
-        """The attempts of each turn, oldest first, read at once; none where retention has removed them."""
+        """Return the attempts of each turn, oldest first; empty where retention removed them."""
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
             pipe.hgetall(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id))
@@ -172,7 +172,7 @@ class TurnLists:
         return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
     async def attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
-        """When the present attempt of each turn began, in seconds since the epoch; 0 when it has not."""
+        """Return when each turn's present attempt began, in seconds since the epoch; 0 if it has not."""
         turns = list(turns)
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
@@ -181,12 +181,16 @@ class TurnLists:
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
     async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
-        """Finished turns within the search's time, in its order, behind ``after``."""
+        """Yield finished turns within the search's time, in its order, after a place."""
         oldest = search.sort == "oldest"
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:
             low, high = (str(after.at), high) if oldest else (low, str(after.at))
-        last, same, size = after, 0, _FIRST  # same: members of last's millisecond that were given
+        last, same, size = (
+            after,
+            0,
+            _FIRST,
+        )  # same: yielded members of that millisecond
         while True:
             (begin, end), most = ((low, high) if oldest else (high, low)), size + same
             read = self._redis.zrange(
@@ -199,7 +203,7 @@ class TurnLists:
                 yield batch
             if len(members) < most and len(found) <= size:
                 return
-            if not batch:  # all in one millisecond, and given before
+            if not batch:  # all in one millisecond, and yielded before
                 same += size
                 continue
             at = batch[-1].at

@@ -1,4 +1,4 @@
-"""A search in the list of turns, and a place in it. Pure."""
+"""A search in the list of turns, and a place in that list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from api_client.contract.turn import Outcome, Turn, TurnState, check_turn_id
 
-#: The states of unfinished turns, in the order a turn goes through them.
+#: States of unfinished turns, in the order in which a turn passes them.
 UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.SUSPENDED)
-#: What a search may ask for by one word: states of unfinished turns, outcomes, and groups of these.
+#: Words of a search for a status: states, outcomes, and groups of these.
 STATUSES: dict[str, tuple[str, ...]] = {
     "unfinished": tuple(state.value for state in UNFINISHED),
     "finished": tuple(outcome.value for outcome in Outcome),
@@ -25,17 +25,17 @@ Part = Literal["u", "f"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Which turns are asked for, and in which order; an empty field asks for all. All fields must match.
+    """A search for turns, with an order. Empty fields match all turns; all fields must match.
 
     Attributes:
-        owner: only this owner's. session_id, model, flow: only of this session, this model, this version.
-        statuses: keys of ``STATUSES``; a turn has one of them.
-        lost: only turns a worker died or froze with.
-        since, until: finished, or else submitted, at or after ``since`` and before ``until``; seconds since the
-            epoch, 0 for no bound.
-        rule: an answer was judged to break this rule (an issue names it as validator or code).
-        text: part of the message, in any case of letters.
-        sort: a word of ``SORTS``, by when a turn finished, and of unfinished ones when it was submitted.
+            statuses: keys of ``STATUSES``; a turn must have one of them.
+            lost: only turns with which a worker died or froze.
+            since, until: finish time, or submit time of unfinished turns; seconds since the epoch, ``until``
+            excluded, 0 for
+              no bound.
+            rule: only turns with an answer that broke this rule (validator or code of an issue).
+            text: part of the message, ignoring case.
+            sort: a word of ``SORTS``, by finish time, or by submit time of unfinished turns.
     """
 
     owner: str = ""
@@ -52,12 +52,12 @@ class Search:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The states and outcomes asked for; empty for all."""
+        """The requested states and outcomes; empty for all."""
         return tuple(dict.fromkeys(word for status in self.statuses for word in STATUSES[status]))
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Which parts of the list can match, in order: unfinished turns (u), finished ones (f)."""
+        """The parts of the list that can match, in order: unfinished turns (u), finished ones (f)."""
         unfinished, words = set(STATUSES["unfinished"]), set(self.words)
         found: list[Part] = []
         if not words or words & unfinished:
@@ -72,7 +72,7 @@ class Search:
         return self == Search(sort=self.sort)
 
     def __str__(self) -> str:
-        """The search in words, as the record of an order has it."""
+        """Describe the search, as the record of an order does."""
         filters = {
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",
@@ -87,16 +87,16 @@ class Search:
         return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
 
     def in_time(self, at: float) -> bool:
-        """Return whether a moment (seconds since the epoch) is within the bounds."""
+        """Return whether a time (seconds since the epoch) is within the bounds."""
         return self.since <= at and not 0 < self.until <= at
 
     def says(self, turn: Turn) -> bool:
-        """Return whether the turn's message has the text."""
+        """Return whether the turn's message contains the text."""
         return self.text.casefold() in turn.request.prompt.casefold()
 
 
 class Cursor(NamedTuple):
-    """A place in a list: the part (``Search.parts``), a turn's time in ms, and its id."""
+    """A place in a list: its part (``Search.parts``), a turn's time in milliseconds, and the turn's id."""
 
     part: Part
     at: int
@@ -107,7 +107,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Read what ``str`` wrote. Raises ``ValueError``: this is not a place."""
+        """Read the text form of a place. Raises ``ValueError`` for any other text."""
         part, (at, _, turn_id) = text[:1], text[1:].partition(".")
         if part not in {"u", "f"} or not (at.isascii() and at.isdecimal() and len(at) <= 15):
             raise ValueError(f"not a place in the list: {text[:80]!r}")
@@ -116,17 +116,17 @@ class Cursor(NamedTuple):
 
 
 _LUA = Path(__file__).with_name("lua")
-#: Records one command looks at.
+#: Records that one command looks at.
 _BATCH = 500
-#: Finished turns looked at first: a page is often full with these.
+#: Finished turns to look at first: they often fill a page.
 _FIRST = 100
-#: Unfinished records one question looks at, at most.
+#: Most unfinished records that one query looks at.
 LOOK_AT_MOST = 20_000
-#: A page of a list searches for this long, in seconds; then it ends, and says where to continue.
+#: Time to search for a page, in seconds; then the page ends early and says where to continue.
 LOOK_SECONDS = 0.12
-#: Whole records read at once, and members of a set that are scanned at once.
+#: Whole records read at once, and members of a set scanned at once.
 _TEXTS, _SCANNED = 100, 5_000
-#: What a list needs of a record.
+#: Fields of a record that lists need.
 _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
@@ -136,7 +136,7 @@ _FIELDS = (
 
 
 class FoundTurn(NamedTuple):
-    """A turn that matches, with what lists sort by. Times in milliseconds, 0 when not yet; strikes: workers lost."""
+    """A turn that matches a search. Times in milliseconds, 0 if unset; ``strikes`` counts lost workers."""
 
     turn_id: str
     status: str
@@ -148,9 +148,9 @@ class FoundTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some turns of a list, in its order. ``next`` is where to go on; None when there are no more.
+    """A page of a list of turns. ``next`` is the place to continue from; None at the end.
 
-    A page that took too long ends before it is full, and says where to go on.
+    A page that took too long ends before it is full.
     """
 
     turns: tuple[Turn, ...]

@@ -1,4 +1,7 @@
-"""Selecting turns for bulk actions and for clearing up: all that match a search, in batches; never walks all keys."""
+"""Select all turns that match a search, for bulk actions and for clearing up.
+
+Reads in batches and never scans all keys.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from dataclasses import replace
 from api_client.index.lists import TurnLists
 from api_client.index.search import FoundTurn, Search
 
-#: Requests that are read at once, where their text decides.
+#: Requests that are read at once, if their text decides.
 _BATCH = 200
 
 
 async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[FoundTurn]:
-    """All turns that match, oldest first; ``only`` ``unfinished``, ``finished`` or ``dead`` ones.
+    """Return all turns that match, oldest first; with ``only``, just ``unfinished``, ``finished`` or ``dead`` ones.
 
-    A dead letter that was dropped is not ``dead`` here. Raises as ``TurnLists``.
+    Dropped dead letters are not ``dead``. Raises the errors of ``TurnLists``.
     """
     everything = replace(search, sort="newest")
     found: dict[str, FoundTurn] = {}
@@ -24,7 +27,7 @@ async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[Fo
     if only in {"", "finished"}:
         finished = await lists.newest_finished(everything, since=search.since, at_most=sys.maxsize)
         found |= {each.turn_id: each for each in finished}
-    if only != "unfinished":  # a dead letter is kept for longer than the list of finished turns
+    if only != "unfinished":  # a dead letter is kept longer than the list of finished turns
         found |= {each.turn_id: each for each in await lists.dead_letters(everything)}
     chosen = [each for each in found.values() if search.in_time((each.finished_at or each.created_at) / 1000)]
     if search.text:

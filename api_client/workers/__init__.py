@@ -1,1 +1,1 @@
-"""Which workers are there, which work waits for them, and the faults."""
+"""The worker processes, the work that waits for them, and their faults."""

@@ -1,4 +1,4 @@
-"""The worker processes: what each does and was last heard to be, and what keeps turns from going on. Pure."""
+"""State of the worker processes, and alerts about what keeps turns from running. Reads nothing from the store."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.workers.reason import Facts, Reason, Row, WaitingGroup
 
-#: A wait for a slot that is longer is said to be long.
+#: A longer wait for a slot raises a warning.
 LONG_SECONDS = 60.0
-#: What to do about a sick machine: its workers see by themselves that it is well again.
+#: Advice for a sick machine: its workers notice by themselves when it is well again.
 SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers go on by themselves"
-#: Free space below which one should act, and below which turns fail, in bytes.
+#: Free disk space that raises a warning, and that makes turns fail, in bytes.
 LITTLE, NONE = 2 * 2**30, 200 * 2**20
 START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A problem and its remedy. ``check`` is the finding of ``turns doctor`` that says the same.
+    """A problem and its remedy. ``check`` is the name of the same finding in ``turns doctor``.
 
-    ``severity`` is ``wrong``, or ``warning`` for what somebody chose or what passes.
+    ``severity`` is ``wrong``, or ``warning`` for a choice of the operator and for a temporary problem.
     """
 
     check: str
@@ -36,20 +36,21 @@ class Alert:
     severity: str = "wrong"
 
     def to_dict(self) -> dict[str, str]:
-        """The alert as a JSON-ready mapping."""
+        """Return the alert as a JSON-ready dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The worker processes heard of just now.
+    """The worker processes that reported recently.
 
     Attributes:
-        agents, judges: how many run agents, and how many judge answers.
-        slots, free: agents they can run at once, and how many more they could.
-        stalled: names of those that take no messages though they could. quiet: of those that were ordered to take none.
-        sick: machines that cannot carry out turns, each with why.
-        ready: queues with a free slot -> when one of their workers last took a turn, in seconds since the epoch.
+            agents, judges: processes that run agents, and processes that validate.
+            slots, free: agents that they can run at once, and how many more they could.
+            stalled: names of processes that consume no messages though they could. quiet: those ordered to take
+            none.
+            sick: machine that cannot carry out turns -> reason.
+            ready: queue with a free slot -> when one of its workers last took a turn, in seconds since the epoch.
     """
 
     agents: int = 0
@@ -63,7 +64,7 @@ class Fleet:
 
 
 def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
-    """The fleet, from the last reports of worker processes."""
+    """Summarise the last reports of the worker processes."""
     fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each.queues]
     ready: dict[str, float] = {}
@@ -84,7 +85,7 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def disk(free: int, where: str) -> Alert:
-    """Return whether there is room for sessions; its severity is ``ok`` where there is."""
+    """Return an alert about free disk space for sessions; its severity is ``ok`` if there is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
     return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
@@ -93,12 +94,13 @@ def disk(free: int, where: str) -> Alert:
 def alerts(
     fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[WaitingGroup], folders: Collection[str] = ()
 ) -> Iterator[Alert]:
-    """Yield what keeps turns from going on, causes first; what follows from a cause is not said again.
+    """Yield the causes that keep turns from running, most basic first, without their consequences.
 
-    ``overdue``: turns that were due long ago and that nobody looked at. ``waits``: turns that do not run, by reason
-    (``grouped``). ``folders``: hosts whose workers see different folders of sessions; empty where all see the same.
+    ``overdue`` counts turns that were due long ago and that no reaper looked at. ``waits`` has the waiting turns by
+    reason
+    (``grouped``). ``folders`` has the hosts whose workers see different session folders; empty if all see the same.
     """
-    if facts.refusal:  # then no worker can say that it lives, and no turn can move
+    if facts.refusal:  # then no worker can report, and no turn can change
         yield Alert("store", str(facts.refusal), facts.refusal.fix)
         return
     yield from _of_workers(fleet)
@@ -115,7 +117,7 @@ def alerts(
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
         yield Alert("reaper", message, "read the workers' logs, then restart them")
     by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
-    for wait in facts.troubles:  # also one behind which nothing waits yet
+    for wait in facts.troubles:  # also a trouble behind which no turn waits yet
         group = by_reason.get((wait.reason, wait.subject))
         yield Alert(wait.reason.value, _said(group, facts.at) if group else wait.words(), wait.fix, wait.severity)
     for group in waits:
@@ -153,7 +155,7 @@ def _said(group: WaitingGroup, at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn:
-    """A turn that a worker holds: the task it carries out, since when (seconds since the epoch)."""
+    """A turn that a worker holds: its task, and since when (seconds since the epoch)."""
 
     turn_id: str
     task: str
@@ -162,7 +164,7 @@ class HeldTurn:
 
 @dataclass(frozen=True, slots=True)
 class KeptAgent:
-    """An agent whose process waits for its session's next message: since when (seconds since the epoch), its bytes."""
+    """An idle agent kept for its session's next message: since when (seconds since the epoch), and its bytes."""
 
     session_id: str
     since: float
@@ -171,18 +173,19 @@ class KeptAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLine:
-    """One worker process. Times in seconds since the epoch, 0 for unknown.
+    """One worker process in a list. Times are seconds since the epoch, 0 for unknown.
 
     Attributes:
-        name: the same in Flower, in the log, on pages and in records.
-        state: ``at work``, ``idle``, ``quiet`` (takes nothing new), ``stalled`` (takes no messages though it could),
-            ``sick`` (its machine cannot carry out turns), ``signed off`` (it ended in peace), ``replaced`` (silent, and
-            another one took its place) or ``gone`` (silent, and nobody did).
-        why: the faults of its machine.
-        version: of helix-turns.
-        slots, free: agents it can run at once, and how many more it could.
-        heard_at: when it was last heard of. silent_seconds: how long it has been gone; 0 while it lives.
-        doing: the turns it holds, longest first. kept: the idle agents it keeps, longest first.
+            name: process name in Flower, logs, pages and records.
+            state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages
+            though it
+              could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
+             (silent, and
+              replaced by another) or ``gone`` (silent, and not replaced).
+            why: fault of its machine.
+            slots, free: agents that it can run at once, and how many more it could.
+            heard_at: time of its last report. silent_seconds: how long it has been gone; 0 while it lives.
+            doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
     """
 
     name: str
@@ -201,7 +204,7 @@ class WorkerLine:
     kept: tuple[KeptAgent, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The line as a JSON-ready mapping."""
+        """Return the row as a JSON-ready dict."""
         return asdict(self)
 
 
@@ -210,8 +213,9 @@ class OwnerLine:
     """An owner of unfinished turns.
 
     Attributes:
-        name: as ``shown_owner``. weight: its slots beside an owner of weight 1. at_once: agents at once, 0: no limit.
-        working: turns that a worker holds. waiting: those that wait for one, or behind others.
+            name: as ``shown_owner``. weight: slots relative to an owner of weight 1. at_once: agents at once, 0 for
+            no limit.
+            working: turns that a worker holds. waiting: turns that wait for a worker or behind other turns.
     """
 
     name: str
@@ -221,12 +225,12 @@ class OwnerLine:
     waiting: int
 
 
-#: Owners that are listed.
+#: Most owners listed.
 _OWNERS = 10
 
 
 def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
-    """The owners of most unfinished turns, the first has most. Share and limit are those of the newest turn."""
+    """Return the owners with the most unfinished turns, with the weight and limit of their newest turn."""
     newest, working, waiting = dict[str, Row](), Counter[str](), Counter[str]()
     for each in rows:
         (working if each.held else waiting)[each.owner] += each.state is not TurnState.SUSPENDED
@@ -244,17 +248,18 @@ def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
     ]
 
 
-#: States of workers that are there no more, and that nobody misses.
+#: States of workers that are gone and that nobody misses.
 _OVER = {"signed off", "replaced"}
 
 
 def roster(
     reports: Sequence[WorkerReport], rows: Iterable[Row], now: float, ended: Sequence[WorkerReport] = ()
 ) -> list[WorkerLine]:
-    """Each worker that was heard of within a day: those that are gone first, those that nobody misses last.
+    """Return each worker of the last day: missing ones first, replaced and signed-off ones last.
 
-    ``reports``: the last one of each; ``ended``: of those that ended in peace and were not started again under their
-    names. ``rows``: unfinished turns. ``now`` in seconds since the epoch.
+    ``reports`` has the last report of each worker; ``ended`` those of workers that exited cleanly; ``rows`` the
+    unfinished
+    turns; ``now`` is in seconds since the epoch.
     """
     doing: dict[str, list[HeldTurn]] = defaultdict(list)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The port of monitors: gauges of a capability, troubles that it finds, and turns that it holds back."""
+"""The port of monitors: a capability's gauges, its troubles, and the turns that it holds back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A gauge of /metrics: its value for each value of ``label``; without a label one value, under an empty text."""
+    """A gauge of /metrics: a value for each value of ``label``, or one value under an empty text without a label."""
 
     name: str
     meaning: str
@@ -21,7 +21,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A trouble that somebody outside should hear of. The same kind and subject are the same trouble, reported once.
+    """A trouble that an outside system should hear of. Troubles of one kind and subject are reported once.
 
     ``page`` is the address of the page that shows more.
     """
@@ -34,9 +34,9 @@ class Trouble:
 
 
 class Monitor:
-    """Watches one capability. Override what it has to say. Each method raises ``StoreUnavailable``.
+    """Watches one capability. Override the methods you need. Each method raises ``StoreUnavailable``.
 
-    ``look_seconds`` lie between two looks for troubles.
+    ``look_seconds`` is the time between two searches for troubles.
     """
 
     name: str
@@ -47,23 +47,23 @@ class Monitor:
         return ()
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return the troubles of this moment."""
+        """Return the present troubles."""
         return ()
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return reasons why turns wait or are refused, also where none waits yet. ``now``: the store's clock."""
+        """Return reasons why turns wait or are refused, even if none waits yet. ``now`` is the store's clock."""
         return ()
 
     async def read_obstacle(self, now: float) -> Obstacle | None:
-        """Return what keeps turns from starting; None: nothing of this capability does."""
+        """Return what keeps turns from starting; None if this capability keeps none."""
         return None
 
 
 class TroubleReporter(Protocol):
-    """Tells somebody about troubles. Each method raises ``StoreUnavailable``."""
+    """Reports troubles. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return whether this process looks now: reports are read, and no other process looked within ``seconds``."""
+        """Return whether this process should search now: no other process did within ``seconds``."""
 
     async def report(self, trouble: Trouble) -> None:
-        """Report a trouble; one that was reported before is not reported again."""
+        """Report a trouble, once."""

@@ -1,4 +1,4 @@
-"""All that a worker process keeps of itself in the store: its report, that it lives, and what operators order it."""
+"""What a worker process keeps of itself in the store: its report, its sign of life, and its orders from operators."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from api_client.contract.settings import Settings
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
 from api_client.store.connecting import open_store
 
-#: Reports of workers that are gone stay for this long, in seconds, and at most this number of them.
+#: Reports of gone workers are kept for this long, in seconds, and at most this many.
 _FORGET_SECONDS, _REMEMBERED = 86_400.0, 1000
 
 
 class OwnReport:
-    """One worker process in the store. Each method raises ``RedisError`` when the store does not answer."""
+    """A worker process's own entries in the store. Each method raises ``RedisError`` when the store does not answer."""
 
     def __init__(self, settings: Settings, name: str, redis: Any) -> None:
         self._name, self._keys = name, Keys(settings.namespace)
         self._redis = redis
-        self._sign: Any = open_store(settings).pubsub()  # it listens over a separate connection
+        self._sign: Any = open_store(settings).pubsub()  # listens over its own connection
         self._kept_at = float("-inf")
 
     async def clock(self) -> float:
-        """The store's clock, in seconds since the epoch: reports are by it, since a host's may be wrong."""
+        """Return the store's clock in seconds since the epoch; a host's clock may be wrong."""
         seconds, micros = await self._redis.time()
         return int(seconds) + int(micros) / 1e6
 
     async def order(self) -> str:
-        """Return what an operator ordered; empty for nothing."""
+        """Return the operator's order to this process; empty for none."""
         found: bytes | None = await self._redis.hget(self._keys.orders, self._name)
         return (found or b"").decode()
 
     async def write(self, report: WorkerReport) -> None:
-        """Report, and once an hour forget who died or ended a day ago. Raises ``ResponseError`` where it is refused."""
+        """Write the report, and once an hour delete reports of workers gone for a day.
+
+        Raises ``ResponseError`` if the store refuses the write.
+        """
         await self._redis.hset(self._keys.workers, self._name, report.to_json())
         if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
             for key in (self._keys.workers, self._keys.ended_workers):
@@ -50,18 +53,18 @@ class OwnReport:
         await self._sign.aclose()
 
     async def live_without_writing(self, at: float) -> None:
-        """Show a store that takes no writes that this worker lives (``reported_workers``)."""
+        """Signal that this worker lives to a store that accepts no writes (``reported_workers``)."""
         await self._sign.aclose()
         await self._sign.subscribe(self._keys.alive(f"{at}:{self._name}"))
 
     async def others(self) -> list[WorkerReport]:
-        """The processes of other workers that are there, as they last reported. Raises ``ValueError`` as well."""
+        """Return the recent reports of other workers' processes. Also raises ``ValueError``."""
         found: Mapping[bytes, bytes] = await self._redis.hgetall(self._keys.workers)
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self._name)]
 
     async def end(self, last: WorkerReport) -> None:
-        """Take the worker off the list; for a day it stays on that of workers that ended."""
+        """Move this worker to the list of ended workers, where it stays for a day."""
         await self._sign.aclose()
         pipe = self._redis.pipeline(transaction=False)
         pipe.hset(self._keys.ended_workers, self._name, last.to_json())

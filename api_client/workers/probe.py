@@ -1,7 +1,8 @@
-"""Readiness: a probe is published like a turn's link, and a worker must claim it within seconds.
+"""Readiness: publish a probe like a turn's task, and expect a worker to take it within seconds.
 
-A process that is up proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn
-(broker, Celery, a slot's thread, the store) but is not one: no record, no event, no counter, nothing in Flower.
+A live process may still consume no messages. So the probe takes the way of a turn (broker, Celery, a slot's thread,
+the
+store), without a record, an event, a counter or an entry in Flower.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.store import Store
 
 _LOOK_SECONDS = 0.05
-#: A good answer holds for this long, so that health checks of many load balancers make one probe.
+#: A positive result is reused for this long, so that health checks of many load balancers make one probe.
 _FRESH_SECONDS = 5.0
-#: The same for the store's answer to a write.
+#: A successful test write is reused for this long.
 _WRITTEN_SECONDS = 1.0
 _KEPT_MS = 60_000
-#: Unfinished turns whose leases are looked at, to tell a busy worker from a silent one.
+#: Unfinished turns whose leases tell a busy worker from a silent one.
 _LEASES = 1_000
 
 
@@ -31,8 +32,8 @@ class QueueProbe:
     """The result of a probe in one queue.
 
     Attributes:
-        state: claimed; busy (not claimed, but workers hold turns: every slot is at work); or silent.
-        worker: who claimed it. seconds: how long that took, or how long was waited.
+            state: claimed; busy (not claimed, but workers hold turns, so every slot is taken); or silent.
+            worker: process that claimed it. seconds: how long that took, or how long was waited.
     """
 
     queue: str
@@ -54,7 +55,7 @@ class Prober:
         self._written = 0.0
 
     async def writable(self) -> None:
-        """Make sure that the store takes a write now, as it must for a turn. Many callers at once make one.
+        """Check with a test write that the store accepts writes. Concurrent callers share one write.
 
         A store that only reads (full, not the master, its disk gone) answers a ping all the same. Raises
         ``StoreUnavailable``: it does not.
@@ -69,19 +70,19 @@ class Prober:
             self._written = time.monotonic()
 
     async def ready(self, seconds: float) -> bool:
-        """Return whether a turn would be claimed within seconds. Many callers at once make one probe."""
+        """Return whether a turn would be taken within seconds. Concurrent callers share one probe."""
         async with self._lock:
             at, last = self._last
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
                 found = await self.probe(seconds)
-                # A bad answer is not kept: the next caller looks again.
+                # A negative result is not reused: the next caller probes again.
                 good = all(each.state != "silent" for each in found)
                 self._last = (time.monotonic(), found if good else ())
                 return good
             return True
 
     async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
-        """Publish a probe into each queue, and wait for their claims at most so long."""
+        """Publish a probe to each queue and wait at most ``seconds`` for workers to claim them."""
         nonce, began = secrets.token_hex(8), time.monotonic()
         key = Keys(self._store.namespace).probe(nonce)
         queues = (RUN_QUEUE, CHECK_QUEUE)
@@ -101,7 +102,7 @@ class Prober:
         return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
 
     async def _held(self) -> bool:
-        """Return whether any worker keeps a lease now: then it is alive, and may have no free slot."""
+        """Return whether any worker holds a lease, so that it lives and may lack a free slot."""
         now = await self._store.clock_ms()
         keys, pipe = self._store.keys, self._redis.pipeline(transaction=False)
         for turn_id in await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1)):

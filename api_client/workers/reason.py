@@ -1,8 +1,9 @@
-"""The reason why a turn does not run: one answer of list, show, doctor, pages, top, /readyz and chats. Pure.
+"""Why a turn does not run: one answer for list, show, doctor, pages, top, /readyz and chats. Reads nothing.
 
-``why`` decides from a turn's record and the facts of the moment; every place shows its words (``reason.toml``).
-A session's head waits for a worker from the moment it became due: when it was submitted, when the turn before it ended,
-when its delay was over, when its worker was lost, when a person decided.
+``why`` decides from a turn's record and the facts of the moment; ``reason.toml`` has the words. The first turn of a
+session waits for a worker from the moment it became due: at its submit, at the end of the turn before, after its
+delay,
+after a lost worker, or after a person's decision.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from api_client.contract.turn import TurnState
 from api_client.contract.word_tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 
-#: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
+#: A turn is stuck after this wait, if a slot is free and the workers of its queue took nothing for
+#: ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
-#: A time that is nearer than this is said in seconds.
+#: Times nearer than this are given in seconds.
 _SOON_SECONDS = 100.0
 _WORDS = table_beside(__file__)
-#: The fields that are read of each record, in this order.
+#: Fields read of each record, in this order.
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "suspended_at",
     "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
@@ -35,12 +37,12 @@ FIELDS = (
 )  # fmt: skip
 _NUMBERS = {"not_before", "since", "held_since", "lease_until", "decide_by", "most", "weight"}
 _TEXTS = ("session_id", "worker", "held_back", "stop", "owner", "key", "probes", "lacks")
-#: The wait for the next announcement doubles up to this many times (reap.lua).
+#: The wait for the next announcement doubles at most this often (reap.lua).
 _DOUBLINGS = 6
 
 
 class Reason(StrEnum):
-    """The reasons why a turn does not run. ``BUDGET`` and ``INTAKE`` keep no stored turn back: new ones are refused."""
+    """Why a turn does not run. ``BUDGET`` and ``INTAKE`` hold back no stored turn: they refuse new ones."""
 
     STORE = "store"
     PERSON = "person"
@@ -65,22 +67,22 @@ class Reason(StrEnum):
     INTAKE = "intake"
 
 
-#: Reasons of turns that lack nothing but a worker that takes them.
+#: Reasons of turns that only need a worker to take them.
 FOR_A_WORKER = frozenset(
     {Reason.STORE, Reason.NO_WORKER, Reason.SICK, Reason.QUIET, Reason.STALLED, Reason.SLOT, Reason.STUCK, Reason.NEXT}
 )
-#: Reasons for which no worker at all takes a turn: a chat shows them in place of who is before.
+#: Reasons for which no worker at all takes a turn: a chat shows them instead of the place in the queue.
 NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.UNFIT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The reason why a turn does not run, at the moment ``at``. Times in seconds since the epoch.
+    """Why a turn does not run at the time ``at``. Times are seconds since the epoch.
 
     Attributes:
-        subject: what that is about: a model, a pause, a worker.
-        said: what the service, the machine or the person said; for operators.
-        until: when it ends, or the next try comes; 0: nobody knows. before: the turn that it waits for.
+            subject: a model, a pause, a worker.
+            said: what the provider, the machine or the person said; for operators.
+            until: end of the wait or time of the next try; 0 if unknown. before: the turn that must end first.
     """
 
     reason: Reason
@@ -91,7 +93,7 @@ class Wait:
     before: str = ""
 
     def words(self, locale: str = "en", *, public: bool = False) -> str:
-        """One clause; ``public`` leaves out what only operators should read."""
+        """Describe the wait in one clause; ``public`` leaves out what only operators should read."""
         entry = _WORDS[self.reason]
         when = self._when(entry.get("when", ""), locale)
         text = str(entry.get(locale, entry["en"])).format(subject=self.subject, when=when)
@@ -108,38 +110,38 @@ class Wait:
 
     @property
     def fix(self) -> str:
-        """An operator's action."""
+        """What an operator can do."""
         return str(_WORDS[self.reason]["fix"]).format(subject=self.subject)
 
     @property
     def severity(self) -> str:
-        """``ok``, ``warning`` or ``wrong``: what it means for the installation."""
+        """``ok``, ``warning`` or ``wrong``: the meaning for the installation."""
         return str(_WORDS[self.reason]["is"])
 
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
-        """The reason as a JSON-ready mapping."""
+        """Return the reason as a JSON-ready dict."""
         more = {} if public else {"subject": self.subject, "said": self.said}
         words = self.words(public=public)
         return {"reason": self.reason.value, "words": words, "until": self.until, "before": self.before, **more}
 
 
 class Obstacle(Protocol):
-    """Keeps turns from starting."""
+    """Something that keeps turns from starting."""
 
     def keep_back(self, row: Row, at: float) -> Wait | None:
-        """Return what this turn waits for; None: it may start."""
+        """Return why this turn must wait; None if it may start."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
-    """The state of an installation at the moment ``at`` (seconds since the epoch, the store's clock).
+    """The state of an installation at the time ``at`` (seconds since the epoch, by the store's clock).
 
     Attributes:
-        reports: the last one of each worker process. ended: names of those that signed off.
-        refusal: what the store refuses; None while it takes writes.
-        obstacles: keep turns from starting. troubles: reasons of the whole installation, also where no turn waits.
-        at_work: places of owners that are taken, where they are limited: ``OWNER|ID``.
-        announce_seconds: HELIX_ANNOUNCE_SECONDS.
+            reports: the last report of each worker process. ended: names of those that signed off.
+            refusal: why the store accepts no writes; None while it does.
+            obstacles: keep turns from starting. troubles: reasons of the whole installation, even if no turn waits.
+            at_work: taken places of owners with a limit: ``OWNER|ID``.
+            announce_seconds: HELIX_ANNOUNCE_SECONDS.
     """
 
     at: float
@@ -153,13 +155,13 @@ class Facts:
     _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
-        """Return whether a worker process is known to be there no more."""
+        """Return whether a worker process is known to have exited or gone silent."""
         if worker in self.ended:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
     def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Return why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
+        """Return why no worker takes a turn from ``queue``, or when a suitable free one last took a turn."""
         key = (queue, model, lacks)
         if key not in self._takers:
             self._takers[key] = self._taken(*key)
@@ -193,12 +195,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An unfinished turn. Times in milliseconds of the store's clock; ``due`` says when somebody looks at it again.
+    """An unfinished turn as stored. Times are milliseconds of the store's clock; ``due`` is when a reaper looks at it.
 
-    ``worker`` is who holds it, or held it last; ``since`` is when its agent was started, or had ended; ``held_since``
-    is since when a pause holds it back, 0 for none. ``runs`` is the model that runs next, as a label; ``lacks`` which
-    workers gave it back, and why; ``most`` how many agents its owner may have at once, 0 for no limit; ``weight``
-    its owner's share of the slots beside others, 0 for 1.
+    Attributes:
+            worker: the worker that holds or last held the turn. since: when its agent was started, or had ended.
+            held_since: since when a pause holds it back, 0 for none. runs: label of the model that runs next.
+            lacks: workers that gave it back, with the reason. most: agents that its owner may have at once, 0 for
+            no limit.
+            weight: its owner's share of the slots, 0 for 1.
     """
 
     turn_id: str
@@ -229,7 +233,7 @@ class Row:
 
 
 def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
-    """The values of ``FIELDS``; None for a turn that is gone or ended, or a damaged record."""
+    """Read the stored values of ``FIELDS``; return None for a turn that is gone or ended, or a damaged record."""
     texts = dict(zip(FIELDS, ((value or b"").decode("utf-8", "replace") for value in values), strict=True))
     try:
         state = TurnState(texts["state"])
@@ -255,13 +259,13 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
 
 
 def _waits_since(head: Row, facts: Facts) -> float:
-    """When a head became due, in seconds: from when it is due again and how often it was announced since.
+    """Return when a session's first turn became due, in seconds, from its next due time and its announcements.
 
-    Each announcement is looked after one delay later, and the delay doubles. A deadline that is near shortens the last
-    delay, so that the time may come out early by at most as long as the turn has waited. One in the line, which nobody
-    has to look at for long, has waited from its submit on.
+    Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result
+    may be
+    early by at most the time waited. A turn in the fair queue has waited since its submit.
     """
-    if head.announced == 0:  # put off, because its announcement still waits: noted when that was made
+    if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)
     else:
         doubled = min(head.announced, _DOUBLINGS + 1)
@@ -272,14 +276,17 @@ def _waits_since(head: Row, facts: Facts) -> float:
 
 
 def _lacking(text: str) -> dict[str, str]:
-    """Worker -> why it gave the turn back, as the record keeps it."""
+    """Return the workers that gave the turn back, with the reason, from the record."""
     with suppress(ValueError, AttributeError):
         return {str(name): str(why) for name, why in json.loads(text or "{}").items()}
     return {}
 
 
 def why(row: Row, head: str, facts: Facts) -> Wait | None:
-    """Give why an unfinished turn does not run; None while worked on. ``head``: the first turn of its session."""
+    """Return why an unfinished turn does not run; None while a worker works on it.
+
+    ``head`` is the first turn of its session.
+    """
     at = facts.at
     if row.held:
         if facts.refusal is None and (facts.is_gone(row.worker) or 0 < row.lease_until <= at * 1000):
@@ -314,7 +321,7 @@ def _queue_of(row: Row) -> str:
 
 
 def heads(rows: Iterable[Row]) -> dict[str, str]:
-    """Session -> its turn that is at work, suspended, judged or held back, or else the one that is the first to run."""
+    """Map each session to its turn in progress, or to the one that runs next."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
         begun = each.held or bool(each.held_since) or each.state is not TurnState.QUEUED
@@ -326,9 +333,9 @@ def heads(rows: Iterable[Row]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingGroup:
-    """Turns that do not run for the same reason: how many, the one that waits longest, and since when it does.
+    """Turns that do not run for one reason: their number, the longest waiting turn, and since when it waits.
 
-    ``queue`` is where a worker would take them. ``since`` in seconds since the epoch.
+    ``queue`` is the queue of the worker they need. ``since`` is in seconds since the epoch.
     """
 
     wait: Wait
@@ -338,13 +345,13 @@ class WaitingGroup:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The turns as a JSON-ready mapping."""
+        """Return the group as a JSON-ready dict."""
         more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.fix}
         return {**self.wait.to_dict(), **more}
 
 
 def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
-    """Every turn that does not run, the longest waiting first."""
+    """Return every turn that does not run, longest waiting first."""
     first, found = heads(rows), list[WaitingGroup]()
     for row in rows:
         if wait := why(row, first[row.session_id], facts):
@@ -357,7 +364,7 @@ def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
 
 
 def grouped(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
-    """Those that do not run for the same reason together: what concerns all turns first."""
+    """Group waiting turns by reason, most severe reasons first."""
     groups: dict[tuple[Reason, str, str], WaitingGroup] = {}
     for each in found:
         key = (each.wait.reason, each.wait.subject, each.wait.said)

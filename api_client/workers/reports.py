@@ -1,4 +1,4 @@
-"""Reports of workers, ends of their processes, and the number of messages that wait in the broker."""
+"""Read workers' reports, exits of their processes, and the length of the broker's queues."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _EARLY, _LATE = 5.0, 60.0
 
 
 async def written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
-    """Return the reports in the store alone, by name. Raises ``RedisError`` when it does not answer."""
+    """Return the reports stored in the hash. Raises ``RedisError`` when the store does not answer."""
     stored: Any = await redis.hgetall(Keys(namespace).workers)
     return reports_of(stored)
 
 
 def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
-    """The reports of a stored hash, by name; others are left out. Pure. ``alive``: channels of ``Keys.alive``."""
+    """Read the reports of a stored hash, skipping invalid ones. ``alive`` has the channels of ``Keys.alive``."""
     signs = {
         name: float(at) for at, _, name in (each.decode().partition("}:alive:")[2].partition(":") for each in alive)
     }
@@ -44,7 +44,7 @@ def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> li
 
 
 async def note_exit(settings: Settings, ended: ProcessExit) -> None:
-    """Remember how a process ended. Raises ``SettingsError``: no store is set. ``RedisError``: it does not answer."""
+    """Store the exit of a process. Raises ``SettingsError`` without a store, ``RedisError`` if it does not answer."""
     key = Keys(settings.namespace).exits
     async with open_store(settings) as redis:
         both: Any = redis.pipeline()
@@ -54,7 +54,7 @@ async def note_exit(settings: Settings, ended: ProcessExit) -> None:
 
 
 async def read_exits(store: Store) -> list[ProcessExit]:
-    """The ends that are remembered, oldest first. Raises as ``Store.ask``."""
+    """Return the stored exits, oldest first. Raises the errors of ``Store.ask``."""
     found = []
     for entry, fields in await store.ask(store.redis.xrange(Keys(store.namespace).exits, count=2 * MOST)) or []:
         with suppress(KeyError, ValueError):
@@ -63,18 +63,18 @@ async def read_exits(store: Store) -> list[ProcessExit]:
 
 
 def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
-    """The end of a worker that was last heard of at ``heard`` and missed at ``missed``; None if nobody saw it.
+    """Return the exit of a worker last heard at ``heard`` and missed at ``missed``; None if none was seen.
 
-    A worker's name outlives its process, which is restarted: so the time decides. Pure. Seconds since the epoch.
+    A restarted process has the same name, so the time (seconds since the epoch) decides.
     """
     likely = (each for each in exits if each.worker == worker and heard - _EARLY <= each.at <= missed + _LATE)
     return next(likely, None)
 
 
 async def waiting_messages(store: Store) -> dict[str, int]:
-    """Return how many messages that nobody took yet wait in each queue of the broker, which may be the store too.
+    """Return the number of messages in each queue of the broker, which may be the store too.
 
-    Raises ``RedisError``: the broker does not answer.
+    Raises ``RedisError`` if the broker does not answer.
     """
     settings = store.settings
     if settings.broker_url == settings.store_url:

@@ -1,4 +1,4 @@
-"""Workers and stuck turns: the answer of ``turns doctor``, the overview, ``turns top``, /readyz and /metrics."""
+"""State of the installation, its workers and waiting turns: for doctor, overview, top, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ from api_client.workers.reason import (
 )
 from api_client.workers.reports import reports_of, waiting_messages
 
-#: Unfinished turns that are looked at, at most, and how many at once.
+#: Most unfinished turns to look at, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
-#: Reapers forgot a turn that is due for longer than this, in seconds.
+#: A turn due for longer than this, in seconds, was forgotten by the reapers.
 _OVERDUE_SECONDS = 15.0
-#: How long an answer of ``why`` holds, in seconds, and how many turns it looks at.
+#: How long an answer of ``why`` is reused, in seconds, and how many turns it looks at.
 _FRESH_SECONDS, _FIRST = 2.0, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationState:
-    """An installation at one moment. Times in seconds since the epoch.
+    """The state of an installation. Times are seconds since the epoch.
 
     Attributes:
-        at: when, by the store's clock.
-        refusal: what the store refuses; None while it takes writes.
-        workers: the worker processes of the last day, each with what it does.
-        reports: the last one of each worker process. fleet: those that reported just now.
-        states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: how many there are.
-        waiting: turns that lack nothing but a worker that takes them, longest waiting first.
-        waits: all that do not run, by reason, the worst first. lost: those whose worker is there no more.
-        owners: those of most unfinished turns.
-        suspended_since: since when the longest suspended turn waits for a person; 0: none.
-        overdue: turns that were due long ago and that nobody looked at. dead: dead letters.
-        alerts: what keeps turns from going on, causes first, each with what to do.
+            at: the store's clock.
+            refusal: why the store accepts no writes; None while it does.
+            workers: worker processes of the last day.
+            reports: the last report of each worker process. fleet: those that reported recently.
+            states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: their number.
+            waiting: turns that only need a worker, longest waiting first.
+            waits: all turns that do not run, by reason, most severe first. lost: turns whose worker is gone.
+            owners: owners of the most unfinished turns.
+            suspended_since: since when the longest suspended turn waits; 0 for none.
+            overdue: turns that were due long ago and that no reaper looked at. dead: number of dead letters.
+            alerts: what keeps turns from running, most basic first.
     """
 
     at: float
@@ -81,28 +81,28 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Return how many turns wait though a slot is free and nobody takes anything."""
+        """Turns that wait though a slot is free and no worker takes anything."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Return the faults and why turns wait, as codes, the worst first: for those who may read no more."""
+        """Codes of the alerts and of the reasons for waits, most severe first, for callers who may see no more."""
         waits = (each.wait.reason.value for each in self.waits if each.wait.reason is not Reason.NEXT)
         return tuple(dict.fromkeys((*(each.check for each in self.alerts), *waits)))
 
     @property
     def waiting_since(self) -> float:
-        """Since when the longest waiting turn could run; 0: none waits."""
+        """Since when the longest waiting turn could run; 0 if none waits."""
         return self.waiting[0].since if self.waiting else 0.0
 
     @property
     def waiting_by_queue(self) -> dict[str, int]:
-        """Return how many turns a worker could take now, by queue."""
+        """Number of turns that a worker could take now, by queue."""
         return {**dict.fromkeys((CHECK_QUEUE, RUN_QUEUE), 0), **Counter(each.queue for each in self.waiting)}
 
     @property
     def waits_by_reason(self) -> Counter[str]:
-        """Return how many turns do not run, by reason; every reason is there."""
+        """Number of turns that do not run, for every reason."""
         found = Counter({each.value: 0 for each in Reason})
         for each in self.waits:
             found[each.wait.reason.value] += each.count
@@ -110,18 +110,18 @@ class InstallationState:
 
     @property
     def slots_needed(self) -> float:
-        """Return the slots that turns take or could take now, as a part of all: what to scale workers by."""
+        """Slots that turns use or could use now, divided by all slots: the figure to scale workers by."""
         taken = self.states.get(TurnState.RUNNING, 0) + self.states.get(TurnState.VALIDATING, 0)
         return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 
     @property
     def heard(self) -> list[WorkerReport]:
-        """The worker processes that were heard of just now."""
+        """The worker processes that reported recently."""
         return [each for each in self.reports if self.at - each.at < HEARD_SECONDS]
 
     @property
     def free_slots(self) -> dict[str, int]:
-        """Return how many more turns workers could carry out at once, by queue."""
+        """Number of further turns that workers could carry out at once, by queue."""
         able = [each for each in self.heard if not each.stalled]
         return {
             queue: sum(each.free_of(queue) for each in able if queue in each.queues)
@@ -132,9 +132,9 @@ class InstallationState:
 async def read_standing(
     store: Store, prober: Prober, monitors: Sequence[Monitor] = (), at_most: int = LOOK_AT_MOST
 ) -> InstallationState:
-    """Look at the store, once; at the first ``at_most`` unfinished turns.
+    """Read the state of the installation once, with the first ``at_most`` unfinished turns.
 
-    Raises ``StoreUnavailable``: it does not answer, or refuses even to be read.
+    Raises ``StoreUnavailable`` if the store does not answer or refuses reads.
     """
     facts, ended = await _read_facts(store, prober, monitors)
     if not facts.refusal:  # a monitor may write
@@ -178,7 +178,7 @@ async def read_standing(
 
 
 async def _disk(settings: Settings) -> list[Alert]:
-    """Return that the disk of this machine's HELIX_ROOT is nearly full; nothing where it is not or is not here."""
+    """Return an alert if the disk of this machine's HELIX_ROOT is nearly full."""
     with suppress(OSError):
         found = disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
         return [found] if found.severity != "ok" else []
@@ -209,7 +209,7 @@ async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor])
 
 
 async def _refusal(prober: Prober) -> StoreRefusal | None:
-    """Return why the store takes no write; None when it took one. Raises ``StoreUnavailable``: it does not answer."""
+    """Return why the store accepts no writes; None if it does. Raises ``StoreUnavailable`` if it does not answer."""
     try:
         await prober.writable()
     except StoreUnavailable as error:
@@ -220,9 +220,9 @@ async def _refusal(prober: Prober) -> StoreRefusal | None:
 
 
 class Workers:
-    """The worker processes, and the turns that they have before them.
+    """The worker processes and the turns that wait for them.
 
-    Every method raises ``StoreUnavailable`` when the store does not answer.
+    Each method raises ``StoreUnavailable`` when the store does not answer.
     """
 
     def __init__(self, store: Store, prober: Prober, monitors: Sequence[Monitor] = ()) -> None:
@@ -230,11 +230,11 @@ class Workers:
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
     async def standing(self) -> InstallationState:
-        """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say."""
+        """Return the state of the installation for doctor, overview, top, /readyz and /metrics."""
         return await read_standing(self._store, self._prober, self._monitors)
 
     async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Return why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
+        """Return why each of these turns does not run, by turn id."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
             return {}
@@ -253,7 +253,7 @@ class Workers:
         return found
 
     async def why(self) -> tuple[str, ...]:
-        """``InstallationState.why``, of the turns that are looked after first; it holds for some seconds."""
+        """Return ``InstallationState.why`` of the turns that are due first. The answer is reused for some seconds."""
         at, found = self._why
         if time.monotonic() - at > _FRESH_SECONDS:
             found = (await read_standing(self._store, self._prober, self._monitors, _FIRST)).why
@@ -261,34 +261,31 @@ class Workers:
         return found
 
     async def messages(self) -> dict[str, int]:
-        """Return how many messages that nobody took yet wait in each queue of the broker."""
+        """Return the number of messages in each queue of the broker."""
         found: dict[str, int] = await self._store.ask(waiting_messages(self._store))
         return found
 
     async def lined_up(self) -> dict[str, int]:
-        """Return how many turns that never ran wait for their owner's turn, by priority."""
+        """Return how many turns wait in the fair queue for their first run, by priority."""
         names, key = [each.value for each in Priority], self._store.keys.waiting
         return {name: await self._store.send("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 
     async def reported(self) -> list[WorkerReport]:
-        """Return what each worker process last reported, as ``reported_workers``."""
-        # A store that takes no writes takes no reports: then the names of channels say which workers live.
+        """Return the last report of each worker process."""
+        # A store that accepts no writes accepts no reports: then channel names say which workers live.
         keys = self._store.keys
         stored = await self._store.ask(self._store.redis.hgetall(keys.workers))
         return reports_of(stored, await self._store.ask(self._store.redis.pubsub_channels(keys.alive("*"))))
 
     async def unfinished(self) -> int:
-        """Return how many turns have not ended, those that wait for a person included.
-
-        Raises ``StoreUnavailable``: the store does not answer.
-        """
+        """Return the number of turns that have not ended, suspended ones included."""
         return int(await self._store.send("ZCARD", self._store.keys.due))
 
     async def order(self, name: str, what: WorkerOrder) -> str:
-        """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.
+        """Order a worker process to do something with its next heartbeat; return its whole name. Idempotent.
 
-        ``name`` is its name or the beginning of it; the whole name is returned. Raises ``BadRequest``: no worker's name
-        begins like this, or several do. ``StoreUnavailable``: the store does not answer.
+        ``name`` may be the beginning of the process name. Raises ``BadRequest`` if no name or several names begin
+        like this.
         """
         whole = await self.find(name)
         known = [each.name for each in await self.reported()]
@@ -303,7 +300,7 @@ class Workers:
         return whole
 
     async def find(self, name: str) -> str:
-        """Return the whole name of the worker process whose name is this, or begins like this. Raises as ``order``."""
+        """Return the process name that begins with ``name``. Raises ``BadRequest`` if there is none or several."""
         known = [each.name for each in await self.reported()]
         meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
         if len(meant) != 1:

@@ -12,7 +12,7 @@ from api_client.workers.standing import Workers
 class StuckTurns(Monitor):
     """Reports turns that have waited for five minutes while something keeps them from running.
 
-    A look goes through every unfinished turn.
+    Each search goes through every unfinished turn.
     """
 
     name, look_seconds = "stuck", 30.0
