@@ -1,7 +1,7 @@
-"""The client, and the server side without the engine: what is stored and how, asked by programs, relay and worker.
+"""The client and the server side except the engine: what is stored and how, for programs, the relay and the worker.
 
-``contract`` is what all of them speak; the other packages are one durable noun each. ``web`` is the relay; none of
-them imports it.
+``contract`` has the shared types; each other package has one subject. ``web`` is the relay, which no other package
+imports.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Actions of operators: cancel, replay, drop one turn or all that a filter names. Each is a recorded order."""
+"""Actions of operators: cancel, replay or drop one turn, or all that match a search. Each is a recorded order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import select
 from api_client.policies.turn_replays import replay_id
 
-#: action -> what it can be done to.
+#: Action -> turns that it applies to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
 _ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done.
+    """The result of an action. ``said`` is cancelled, stopping, replayed, dropped, or why nothing was done.
 
-    ``before``: a replay like it was made earlier, so that nothing is new.
+    ``before``: the same replay was made earlier, so no new turn was created.
     """
 
     turn_id: str
@@ -35,13 +35,13 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The differences of a replay from its turn: another model, another last message; empty for the same."""
+    """How a replay differs from its turn: another model, another last message; empty for no difference."""
 
     model: str = ""
     prompt: str = ""
 
     def __str__(self) -> str:
-        """The change in words, as the record of an order has it: without the message."""
+        """Describe the change without the message, for the record of an order."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
@@ -50,7 +50,7 @@ _SAME = Change()
 
 
 async def chosen(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
-    """The turns that match and that the action can be done to, oldest first. Raises as ``select``."""
+    """Return the matching turns that the action applies to, oldest first. Raises the errors of ``select``."""
     return await select(client.lists, search, only=_ONLY[action])
 
 
@@ -65,10 +65,11 @@ async def act(
     detail: str = "",
     change: Change = _SAME,
 ) -> Done:
-    """Record the order, then carry it out. Twice makes no difference to the turn.
+    """Record an order about one turn, then carry it out. Idempotent.
 
-    Raises ``TurnNotFound``: no such turn, or not this owner's: nothing was written. ``NotFinished``: a replay of a turn
-    that goes on, a drop of a turn that is not a dead letter. ``BadRequest``: a replay that can never work.
+    Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``NotFinished`` for a replay of an
+    unfinished
+    turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
     """
     before = await client.reader.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))
@@ -90,7 +91,10 @@ async def act(
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Record the order with a worker's whole name, which is returned, and give it. Raises as ``Workers.order``."""
+    """Record an order to a worker and give it; return the worker's whole name.
+
+    Raises the errors of ``Workers.order``.
+    """
     whole = await client.workers.find(name)
     async with client.orders.place(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))):
         return await client.workers.order(whole, order)
@@ -107,10 +111,9 @@ async def act_on_all(
     owner: str | None = None,
     change: Change = _SAME,
 ) -> AsyncGenerator[Done]:
-    """Act on one turn after the other; one that changed meanwhile is passed over, and reported.
+    """Act on each turn in sequence. A turn that has changed meanwhile is skipped and reported.
 
-    Killed half-way, it can simply be asked for again: what was done is no longer selected, or answers as before. Raises
-    ``StoreUnavailable``: the store went away; what was yielded is done.
+    May be killed and repeated. Raises ``StoreUnavailable`` if the store fails; the yielded actions are done.
     """
     for turn in turns:
         try:
@@ -120,7 +123,7 @@ async def act_on_all(
 
 
 def counted(turns: list[FoundTurn]) -> list[dict[str, Any]]:
-    """Return how many of which outcome or state and model, the most first: what a dry run shows."""
+    """Count the turns by status and model, most frequent first, for a dry run."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:
         what = (turn.status, turn.model)

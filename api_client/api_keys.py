@@ -1,4 +1,4 @@
-"""API keys: who holds one, what it may do, and the file they are in."""
+"""API keys: their owners, their rights, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: What a key may be used for: its owner's own turns, or also everybody's.
+#: Rights of a key: its owner's turns only, or also everybody's.
 RIGHTS = ("user", "metrics", "operator")
 PREFIX = "helix-"
 _VERSION = 1
-#: Fields that the first files did not have, each as it is where it is missing.
+#: Fields that older files lack, with their defaults.
 _LATER = {"weight": 1, "at_once": 0, "background": False}
 _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """One key, without the key itself.
+    """An API key, without the key itself.
 
     Attributes:
-        name: what people call it; unique among the valid keys.
-        hash: SHA-256 of the key. It is 256 random bits, so nothing slower is needed.
-        owner: whose turns it sees. Two keys of one owner see the same, which is how a key is exchanged for another.
-        right: ``user``; ``metrics``, which may also read figures over all owners; or ``operator``.
-        models: the models it may use; empty: all.
-        per_minute: turns a minute; 0: as many as a key that names no number.
-        weight: slots beside an owner of weight 1. at_once, background: as ``SlotShare``. Of each of its owners.
-        forwards_users: it speaks for several users, and the request's headers say for whom (``access``).
-        created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
+            name: unique among the valid keys.
+            hash: SHA-256 of the key, which has 256 random bits, so no slower hash is needed.
+            owner: whose turns it sees. Keys of one owner see the same turns, so that a key can be exchanged.
+            right: ``user``; ``metrics``, which may also read figures of all owners; or ``operator``.
+            models: models that it may use; empty for all.
+            per_minute: turns a minute; 0 for the default.
+            weight: slots relative to an owner of weight 1. at_once, background: as ``SlotShare``, for each of its
+            owners.
+            forwards_users: it acts for several users, whom the request's headers name (``access``).
+            created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
     """
 
     name: str
@@ -63,30 +64,30 @@ class ApiKey:
 
     @property
     def in_force(self) -> bool:
-        """True until it is revoked."""
+        """Return whether the key has not been revoked."""
         return not self.revoked_at
 
     @property
     def share(self) -> SlotShare:
-        """The share of the slots that each of its owners gets."""
+        """The share of the slots of each of its owners."""
         return SlotShare(
             weight=0 if self.weight == 1 else self.weight, at_once=self.at_once, background=self.background
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As the file has it: earlier versions refuse fields that they do not know, so only used ones are there."""
+        """Return the key as the file has it. Unused newer fields are left out, because older versions refuse them."""
         return {name: value for name, value in asdict(self).items() if value != _LATER.get(name)}
 
 
 def hash_of(key: str) -> str:
-    """Return what the file keeps of a key."""
+    """Return the hash of a key, which the file keeps."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """The keys in the file; none when there is no file.
+    """Read the keys in the file; empty if there is no file.
 
-    Raises ``SettingsError``: the file cannot be read or is not what ``turns keys`` writes.
+    Raises ``SettingsError`` if the file cannot be read or was not written by ``turns keys``.
     """
     try:
         data = json.loads(path.read_text())
@@ -117,7 +118,7 @@ def _key(entry: dict[str, Any]) -> ApiKey:
 
 
 def with_names(path: Path) -> Callable[[str], str]:
-    """Give what reads ``owner:HASH``, ``owner HASH`` and ``key:HASH`` of a text with the names in the file of keys."""
+    """Return a function that replaces hashes in ``owner:HASH``, ``owner HASH`` and ``key:HASH`` by owner names."""
     try:
         names = {owner_of_name(key.owner): key.owner for key in read_keys(path)}
     except SettingsError:
@@ -130,9 +131,9 @@ def with_names(path: Path) -> Callable[[str], str]:
 
 
 def sound_keys(path: Path) -> tuple[ApiKey, ...]:
-    """The keys in the file, as a relay takes them.
+    """Read the keys for a relay and check each of them.
 
-    Raises ``SettingsError``: as ``read_keys``; also when a key contradicts itself, with what to do about each.
+    Raises ``SettingsError`` if the file is broken or a key contradicts itself, with what to do.
     """
     keys = read_keys(path)
     problems = [(key.name, problem) for key in keys if (problem := contradiction(key))]
@@ -143,16 +144,16 @@ def sound_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 def contradiction(key: ApiKey) -> str:
-    """Return why a key cannot be what it says; empty when it can."""
+    """Return why a key contradicts itself; empty if it does not."""
     if key.right == "operator" and key.forwards_users and key.in_force:
         return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
     return ""
 
 
 def add(path: Path, key: ApiKey) -> str:
-    """Put a new key into the file; returns the key, which nobody can find out later.
+    """Add a new key to the file and return its secret, which cannot be recovered later.
 
-    Raises ``SettingsError``: the name is taken, the key contradicts itself, or the file is broken.
+    Raises ``SettingsError`` if the name is taken, the key contradicts itself, or the file is broken.
     """
     if problem := contradiction(key):
         raise SettingsError([problem])
@@ -165,9 +166,9 @@ def add(path: Path, key: ApiKey) -> str:
 
 
 def revoke(path: Path, name: str) -> None:
-    """Take a key out of force. It stays listed.
+    """Revoke a key, which stays listed.
 
-    Raises ``KeyNotFound``: no valid key has this name. ``SettingsError``: the file is broken.
+    Raises ``KeyNotFound`` if no valid key has this name, ``SettingsError`` if the file is broken.
     """
     with _changing(path) as keys:
         for place, key in enumerate(keys):
@@ -179,7 +180,7 @@ def revoke(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[ApiKey]]:
-    """The keys, to be changed by one process at a time. A crash leaves the old file or the new one, never a half."""
+    """Yield the keys for editing under a lock, then write them. A crash leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -194,10 +195,10 @@ def _now() -> str:
 
 
 class ApiKeyring:
-    """The valid keys, as a running relay knows them. A file that has changed is read again at the next request.
+    """The valid keys of a running relay. A changed file is read again at the next request.
 
-    Raises ``SettingsError``: the file is broken, or a key in it contradicts itself, when the relay starts. Later a
-    broken file changes nothing, and is logged.
+    The constructor raises ``SettingsError`` for a broken file or key. A file that breaks later is logged and
+    ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -207,11 +208,11 @@ class ApiKeyring:
 
     @property
     def there(self) -> bool:
-        """True when there is a file: then a key is asked for, even if all of them are revoked."""
+        """Return whether there is a keys file: then requests need a key, even if all keys are revoked."""
         return self._stamp() is not None
 
     def in_force(self) -> tuple[ApiKey, ...]:
-        """The keys that open something."""
+        """Return the keys that are valid now."""
         stamp = self._stamp()
         if stamp != self._seen:
             self._seen = stamp
@@ -231,9 +232,9 @@ class ApiKeyring:
 
 
 def make_token(path: Path) -> str:
-    """The installation's token; made at the first call, also when two processes ask at once.
+    """Return the installation's token, creating it at the first call. Safe for concurrent processes.
 
-    Raises ``OSError``: it can be neither read nor made.
+    Raises ``OSError`` if the token can be neither read nor created.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if not read_token(path):
@@ -241,9 +242,9 @@ def make_token(path: Path) -> str:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(f"{PREFIX}local-{secrets.token_urlsafe(32)}\n")
         try:
-            os.link(draft, path)  # unlike a rename it never replaces what another process made meanwhile
+            os.link(draft, path)  # unlike a rename, a link never replaces a file that another process has just created
         except FileExistsError:
-            if not read_token(path):  # broken or empty: it opens nothing
+            if not read_token(path):  # broken or empty
                 draft.replace(path)
         draft.unlink(missing_ok=True)
     path.chmod(0o600)
@@ -251,7 +252,7 @@ def make_token(path: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """The token in the file; '' without one."""
+    """Return the token in the file; empty if there is none."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -259,6 +260,6 @@ def read_token(path: Path) -> str:
 
 
 def token_hash(path: Path) -> str:
-    """The token's hash (``hash_of``) as the file has it now; '' without one."""
+    """Return the hash of the token in the file; empty if there is none."""
     token = read_token(path)
     return hash_of(token) if token else ""

@@ -1,4 +1,4 @@
-"""Which code this is: the version, and a digest of the installed files, since commits of one version may differ."""
+"""Identify the installed code: its version, and a digest of its files, because commits of one version differ."""
 
 import hashlib
 from functools import cache

@@ -1,8 +1,10 @@
-"""The client: what a program in Python asks of an installation. Asynchronous; the web relay and the CLI use it.
+"""The Python client of an installation. Asynchronous; the web relay and the CLI use it.
 
-Its parts are its interface. What is asked of one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for one
-that waits for a person. What is asked of many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``,
-``figures``, ``pauses``, ``spending``, ``flows``, ``notices``, ``audit``.
+Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn
+that
+waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
+``pauses``,
+``spending``, ``flows``, ``notices``, ``audit``.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from api_client.workers.stuck_turns import StuckTurns
 
 
 class TurnsClient:
-    """All parts over one connection to the store.
+    """A client with one connection to the store.
 
     One client serves many tasks of one event loop. Close it, or use it as ``async with TurnsClient(settings)``.
     """
@@ -103,9 +105,9 @@ class TurnsClient:
         self.openwebui_seen = OpenWebUISeen(self.store)
 
     def _admissions(self) -> list[Admission]:
-        """Return what a turn passes before it is stored, in order: nothing is written before the checks are over.
+        """Return the checks of a turn before it is stored, in order; nothing is written before they have passed.
 
-        Raises ``SettingsError``: an installed admission does not load.
+        Raises ``SettingsError`` if an installed admission does not load.
         """
         choice, check = PolicyChoice(self.settings, self.policies, self.flows), RequestCheck(self.settings)
         end = EscalationAdmission(self.settings)
@@ -122,17 +124,17 @@ class TurnsClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Turns go on."""
+        """Close the connections. Turns continue to run."""
         await self.reader.close()
         await self.store.close()
         self._announcer.close()
 
     async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
-        """Submit a finished turn again, as a new turn of its session; returns the new id. Twice makes one turn.
+        """Submit a finished turn again as a new turn of its session and return the new id. Idempotent.
 
-        With ``model`` another model is asked, with ``prompt`` another message is sent; each is a separate replay.
-        Raises ``NotFinished``: it is still going on. ``BadRequest``: as ``submit``. ``TurnNotFound``,
-        ``StoreUnavailable``: as ``get``.
+        With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``NotFinished`` if
+        the turn has
+        not ended, ``BadRequest`` as ``submit``, and ``TurnNotFound`` or ``StoreUnavailable`` as ``get``.
         """
         turn = await self.reader.get(turn_id)
         if turn.state is not TurnState.FINISHED:

@@ -1,4 +1,4 @@
-"""A turn's whole history: as one mapping for people and bug reports, and which workers died with it."""
+"""A turn's whole history: as one dict for people and bug reports, and the workers that died with it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Death:
     """A delivery that was lost with its worker.
 
     Attributes:
-        worker: whose name ends with its host. during: what it did: running, validating.
-        at: when that was detected, in seconds since the epoch. silent_seconds: how long nobody had heard of it.
-        cause: what the worker's supervisor saw: a signal, an exit code; empty when nobody saw it.
-        signal, exit_code: the same for programs; the code is minus the signal's number, None when nobody saw it.
+            worker: process name, which ends with its host. during: running or validating.
+            at: time of the detection, in seconds since the epoch. silent_seconds: time since its last heartbeat.
+            cause: what the worker's supervisor saw: a signal or an exit code; empty if nobody saw it.
+            signal, exit_code: the cause for programs; the code is minus the signal's number, None if nobody saw it.
     """
 
     delivery: int
@@ -38,7 +38,7 @@ class Death:
 
 
 def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[Death]:
-    """Each lost delivery, oldest first; one that was handed over in peace does not count. Pure."""
+    """Return each lost delivery, oldest first, without planned hand-overs."""
     workers: dict[int, str] = {}
     found = []
     for event in events:
@@ -55,7 +55,10 @@ def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[D
 
 
 async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
-    """A turn's record, attempts and events, prompts and answers included. Raises as ``TurnReader.get``."""
+    """Return a turn's record, attempts and events, with prompts and answers.
+
+    Raises the errors of ``TurnReader.get``.
+    """
     turn = await client.reader.get(turn_id, owner=owner)
     attempts = await client.reader.attempts(turn_id, owner=owner)
     return {

@@ -1,4 +1,4 @@
-"""The overview of an operator: what runs, which turns wait, how turns ended, and why they were repeated.
+"""The operator's overview: what runs, which turns wait, how turns ended, and why they were repeated.
 
 The overview page and ``turns top`` show the same ``Overview``.
 """
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
     from api_client.client import TurnsClient
 
 
-#: Finished turns the slowest are looked for among: the newest of the span.
+#: Newest finished turns of the span among which the slowest are searched.
 SLOWEST_OF = 1000
-#: States nobody works in: for a worker, and for a person.
+#: States in which no worker works: the turn waits for a worker or a person.
 _WAITING = {TurnState.QUEUED.value, TurnState.SUSPENDED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """An installation at one moment. Times in seconds since the epoch.
+    """An installation at one moment. Times are seconds since the epoch.
 
     Attributes:
-        at: when. account: what became of every acknowledged turn. figures: of the span that is looked at.
-        states: unfinished turns by state. working: those that somebody works on. waits: the others, by reason.
-        could_run: turns that wait for a worker alone; oldest_waiting: since when the longest waiting of them; 0: none.
-        cut: there are more unfinished turns than were looked at.
-        longest: turns that are worked on, or whose worker is gone (``lost``), longest first.
-        attempt_starts: since when the agent of each runs.
-        slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
-        dead_count, dead: how many dead letters there are, and the newest.
-        suspended_count, suspended: how many turns wait for a person, and those that wait longest.
-        crashed: turns a worker died or froze with, the newest first, of those looked at.
-        owners: those of most unfinished turns. fleet, alerts: the workers, and what keeps turns from going on.
+            account: the balance of all acknowledged turns. figures: of the requested span.
+            states: unfinished turns by state. working: turns in progress. waits: other turns, by reason.
+            could_run: turns that only wait for a worker; oldest_waiting: since when the first of them waits, 0 for
+            none.
+            cut: there are more unfinished turns than were read.
+            longest: turns in progress, or whose worker is gone (``lost``), longest first.
+            attempt_starts: since when the agent of each runs.
+            slowest: slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: newest finished turns.
+            dead_count, dead: number of dead letters, and the newest of them.
+            suspended_count, suspended: number of suspended turns, and those that wait longest.
+            crashed: turns with which a worker died or froze, newest first.
+            owners: owners of the most unfinished turns. fleet, alerts: workers, and what keeps turns from running.
     """
 
     at: float
@@ -72,12 +73,12 @@ class Overview:
 
     @property
     def retry_rate(self) -> float | None:
-        """Turns that were asked again ÷ finished turns; None when none finished."""
+        """Turns that were asked again ÷ finished turns; None if none finished."""
         total = self.figures.whole.total
         return total.asked_again / total.turns if total.turns else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The overview as a JSON-ready mapping; turns without their texts."""
+        """Return the overview as a JSON-ready dict; turns without their texts."""
         lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "suspended", "crashed")}
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},
@@ -94,9 +95,9 @@ class Overview:
 
 
 async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
-    """Read the overview of a span of ``figures.SPANS``; its lists have ``rows`` turns at most.
+    """Read the overview of a span of ``figures.SPANS``; its lists have at most ``rows`` turns.
 
-    Raises ``KeyError``: there is no such span. ``StoreUnavailable``: the store does not answer.
+    Raises ``KeyError`` for an unknown span, ``StoreUnavailable`` if the store does not answer.
     """
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists

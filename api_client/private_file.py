@@ -1,4 +1,4 @@
-"""Writing a file of this user's alone, whole or not at all."""
+"""Write a file that only this user can read, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file with mode 600 and wait for the disk; a crash leaves the old file or the new one, never a part.
+    """Write a file with mode 600 and sync it to disk. A crash leaves the old file or the new one, never a part.
 
-    Raises ``OSError``: it cannot be written; names the file that was asked for.
+    Raises ``OSError`` with the file's path if it cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

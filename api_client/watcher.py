@@ -1,6 +1,6 @@
-"""Look after an installation as a whole: its monitors find troubles, and reporters tell somebody.
+"""Watch an installation as a whole: monitors find troubles, and reporters report them.
 
-Relays do this, since they have the figures. Of several relays one looks at a time.
+Relays do this, because they have the figures. Only one of several relays searches at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TroubleWatcher:
         self._monitors, self._reporters = monitors, reporters
 
     async def run(self) -> None:
-        """Look again and again, until the task is cancelled."""
+        """Search for troubles repeatedly until the task is cancelled."""
         away = False
         while True:
             await asyncio.sleep(Monitor.look_seconds)
@@ -37,9 +37,9 @@ class TroubleWatcher:
                 log.exception("watcher.look_failed")
 
     async def look(self) -> None:
-        """Look once, where no other relay has just done so.
+        """Search for troubles once, unless another relay has just done so.
 
-        Raises ``StoreUnavailable``: the store does not answer; the next look finds the same.
+        Raises ``StoreUnavailable`` if the store does not answer; the next search finds the same troubles.
         """
         for reporter in self._reporters:
             for monitor in self._monitors:

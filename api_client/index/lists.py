@@ -186,11 +186,8 @@ class TurnLists:
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:
             low, high = (str(after.at), high) if oldest else (low, str(after.at))
-        last, same, size = (
-            after,
-            0,
-            _FIRST,
-        )  # same: yielded members of that millisecond
+        # same: yielded members of last's millisecond
+        last, same, size = after, 0, _FIRST
         while True:
             (begin, end), most = ((low, high) if oldest else (high, low)), size + same
             read = self._redis.zrange(

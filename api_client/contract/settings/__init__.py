@@ -1,6 +1,6 @@
-"""Every setting, once: name, default, what it means. ``load`` reads them from environment and settings file.
+"""All settings: name, default, meaning. ``load`` reads them from the environment and the settings file.
 
-Each group has its own module; ``table`` puts them together.
+Each group has its own module; ``table`` puts the groups together.
 """
 
 from api_client.contract.settings.declaration import declared, name_of, spelled

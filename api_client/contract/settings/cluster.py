@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Some nodes of a cluster: ``redis+cluster://[user:password@]host:port,...[?option=...]``, ``rediss+`` by TLS.
+    """The address of a Redis Cluster: ``redis+cluster://[user:password@]host:port,.../`` or ``rediss+cluster`` for TLS.
 
     Attributes:
-        nodes: to ask first; they name the others. url: the first one, with login and options, as redis-py spells it.
+            nodes: nodes to ask first; they know the others. url: address of the first node as redis-py spells it.
     """
 
     nodes: tuple[tuple[str, int], ...]
@@ -21,15 +21,15 @@ class Cluster:
 
     @classmethod
     def parse(cls, url: str) -> Cluster | None:
-        """The nodes an address names; None for an address of another kind.
+        """Parse the address of a cluster; return None for another kind of address.
 
         Raises:
-            ValueError: it names no node, or a database: a cluster has one.
+                ValueError: the address names no node, or names a database, of which a cluster has only one.
         """
         scheme, _, rest = url.partition("://")
         if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:
             return None
-        # Not by urlsplit: newer releases of Python refuse hosts before one in brackets.
+        # Not by urlsplit: newer releases of Python refuse hosts before a bracketed host.
         where, behind, options = re.split(r"([/?#]|$)", rest, maxsplit=1)
         login, at, several = where.rpartition("@")
         hosts = several.split(",")

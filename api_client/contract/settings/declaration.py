@@ -1,4 +1,4 @@
-"""The declaration of a setting: default, parser, meaning; and the two kinds that no environment variable sets."""
+"""Declare settings, constants and values that only the settings file can set."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ def setting(
     per_model: bool = False,
     pairs: bool = False,
 ) -> Any:
-    """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too.
+    """Declare a setting that ``parse`` reads from text.
 
-    ``masked``: it may hold a secret, so it is shown as one. ``pairs``: the settings file may give a table.
+    ``per_model`` allows it in a model's block of the settings file.
+
+    ``masked`` hides its value like a secret. ``pairs`` allows a table in the settings file.
     """
     shown = {"secret": secret, "masked": secret or masked}
     return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, pairs=pairs, **shown)
 
 
 def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
-    """A value that belongs to the program. Tests turn it, through ``HELIX_CONSTANTS``; see ``load``."""
+    """Declare a constant of the program, which tests change through ``HELIX_CONSTANTS``; see ``load``."""
     apart = {"secret": False, "masked": False, "per_model": False}
     return _field(default, kind="constant", parse=parse, help=help_text, **apart)
 
 
 def of_the_file(default: Any) -> Any:
-    """A value that only the settings file can give."""
+    """Declare a value that only the settings file can give."""
     return _field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
 
 
@@ -44,29 +46,29 @@ def _field(default: Any, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsGroup:
-    """Settings of one subject; ``Settings`` has the fields of all groups."""
+    """Settings of one subject; ``Settings`` inherits the fields of all groups."""
 
     def problems(self) -> Iterator[str]:
         """Yield missing parts and contradictions, one line each."""
         yield from ()
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the models that settings name for a purpose, each behind the name of its setting."""
+        """Yield each setting that names a model, with the model."""
         yield from ()
 
 
 def declared(table: Any, kind: str) -> list[Field[Any]]:
-    """The fields of a kind, in order: ``setting``, ``constant`` or ``file``."""
+    """Return the fields of a kind in order: ``setting``, ``constant`` or ``file``."""
     return [each for each in fields(table) if each.metadata["kind"] == kind]
 
 
 def name_of(attribute: str) -> str:
-    """The environment name of a setting."""
+    """Return the environment variable of a setting."""
     return f"HELIX_{attribute.upper()}"
 
 
 def spelled(value: Any) -> str:
-    """A value as one writes it in the environment."""
+    """Return a value as it is written in the environment."""
     if isinstance(value, dict):
         return ",".join(f"{key}={item}" for key, item in value.items())
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -40,7 +40,7 @@ class EscalationSettings(ModelBlocks):
     )
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the models of stage 1, each behind its setting."""
+        """Yield the settings of stage 1, each with its model."""
         yield from super().named_models()
         yield "HELIX_ESCALATION_MODEL", self.escalation_model
         for name, block in self.model_settings.items():

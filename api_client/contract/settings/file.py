@@ -1,6 +1,6 @@
-"""The settings file (TOML): the settings of the environment by their short names, and blocks of models and others.
+"""The settings file (TOML): settings by their short names, and blocks of models, owners and flow versions.
 
-Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this file can be read and shared.
+Secrets are in separate files (``api_keys_file``, ``key_file``), so that the settings file can be read and shared.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from api_client.contract.settings.policy_blocks import BLOCKS, block_kinds, key_
 from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
 
-#: Where the file is looked for under ``HELIX_ROOT`` when ``HELIX_CONFIG`` names none. Agents neither read nor write it.
+#: Default path of the file under ``HELIX_ROOT``, if ``HELIX_CONFIG`` names none. Agents can neither read nor write
+#: it.
 FILE_NAME = f"{STATE_DIR}/helix.toml"
-#: Keys of a block that mean another setting for each runner: for the Claude CLI, and for all others that ask a model.
+#: Keys of a block that mean another setting for the Claude CLI than for other runners.
 _BY_RUNNER = {
     "url": {"claude_cli": "claude_api_url", "": "openai_url"},
     "key_file": {"claude_cli": "claude_api_key", "": "openai_api_key"},
 }
 _ASK_NOBODY = {"scripted"}
-#: What the runner says itself of each request.
+#: Set by the runner itself in each request.
 _OURS = {"model", "messages", "input", "stream", "stream_options", "store"}
 _PRICES = {"input", "output", "cache_read", "cache_write"}
 _LIST = 'a list of texts: ["a", "b"]'
-#: Said by the environment alone: it is what finds this file.
+#: Only in the environment, because they locate this file.
 _NOT_HERE = {"root", "config"}
-#: Keys that name a file with a secret, and the settings they give.
+#: Keys that name a file with a secret, and their settings.
 _SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setting") if each.metadata["secret"]}
 
 
@@ -43,11 +44,11 @@ class SettingsFile:
     """The content of a settings file; empty without a file.
 
     Attributes:
-        name: the file as it is named in messages.
-        places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
-        values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
-        blocks: each kind of other blocks (``BLOCKS``) -> name of a block -> setting -> value.
-        problems: the faults, each with file, line, column and key.
+            name: the file's name in messages.
+            places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
+            values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
+            blocks: kind of other blocks (``BLOCKS``) -> name of a block -> setting -> value.
+            problems: the problems, each with file, line, column and key.
     """
 
     name: str = ""
@@ -59,16 +60,16 @@ class SettingsFile:
     problems: list[str] = field(default_factory=list)
 
     def where(self, key: str) -> str:
-        """Line of a key, such as ``.helix/helix.toml:12``."""
+        """Return the line of a key, such as ``.helix/helix.toml:12``."""
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
     def place_of(self, key: str, *, of_key: bool) -> str:
-        """Place of a key or of its value, such as ``.helix/helix.toml:12:10``."""
+        """Return the place of a key or of its value, such as ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
     def where_of_model(self, model: str, name: str) -> str:
-        """Place of what a block says about a setting, whatever its key is called there."""
+        """Return the line of a setting in a model's block, whatever its key is called there."""
         keys = [
             name,
             name.removesuffix("_orders"),
@@ -79,15 +80,15 @@ class SettingsFile:
 
 
 def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
-    """Read a settings file; ``required``: somebody named it, so it must be there."""
+    """Read a settings file. A file named by the user is ``required``."""
     found = SettingsFile(name=name)
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
-    except (FileNotFoundError, NotADirectoryError):  # the latter: HELIX_ROOT is reported by itself
+    except (FileNotFoundError, NotADirectoryError):  # the latter: HELIX_ROOT is reported separately
         found.problems += [f"HELIX_CONFIG={name}: no such file"] if required else []
         return found
-    except (OSError, ValueError) as error:  # TOML says the line itself
+    except (OSError, ValueError) as error:  # TOML errors include the line
         found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
         return found
     found.places = _places(text)
@@ -102,7 +103,7 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
 
 
 def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
-    """Put what the file says into ``file``; return the problems of the rest."""
+    """Put the data into ``file`` and return the problems."""
     found = Findings()
     blocks = {kind: found.read(_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
     file.values = _values(found, data, _settings(folder))
@@ -126,7 +127,7 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
 
 
 def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
-    """What a block sets: setting -> value."""
+    """Return the settings of a block."""
     values = {}
     for key, value in block.items():
         if key not in kinds:
@@ -144,7 +145,7 @@ def _blocks(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
-    """The kinds of the keys: those of all settings, or those that a model's block may have."""
+    """Return the kinds of all settings' keys, or of those that a model's block may have."""
     kinds: dict[str, Kind] = {}
     for each in declared(Settings, "setting"):
         if each.name in _NOT_HERE or (per_model and not each.metadata["per_model"]):
@@ -158,7 +159,7 @@ def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
 
 
 def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
-    """The kinds of the keys that mean another setting for each runner."""
+    """Return the kinds of keys whose meaning depends on the runner."""
 
     def of(key: str, kind: Kind) -> Kind:
         def read(value: Any) -> Any:
@@ -174,7 +175,7 @@ def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
 
 
 def _meant(key: str, runner: str) -> str:
-    """The setting that a key of a block means for this runner."""
+    """Return the setting that a key of a block means for this runner."""
     meanings = _BY_RUNNER.get(key, {"": key})
     return meanings.get(runner, meanings[""])
 
@@ -192,7 +193,7 @@ def _secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
 
 
 def _with_nul(value: Any, place: str = "") -> str:
-    """The place of the first text with a NUL character, which no path, address or key can hold; empty without one."""
+    """Return the place of the first text with a NUL character, which no path, address or key can hold."""
     match value:
         case str():
             return place if "\0" in value else ""
@@ -208,7 +209,7 @@ def _with_nul(value: Any, place: str = "") -> str:
 
 
 def _parsed(value: Any, known: Field[Any]) -> Any:
-    """A TOML value as the setting that it gives; a text may always stand, as in the environment."""
+    """Parse a TOML value as its setting."""
     try:
         return known.metadata["parse"](_text(value, known))
     except OSError as error:  # a path that no file can have
@@ -216,10 +217,10 @@ def _parsed(value: Any, known: Field[Any]) -> Any:
 
 
 def _text(value: Any, known: Field[Any]) -> str:
-    """A TOML value as the environment would spell it; a text may always stand, as in the environment.
+    """Return a TOML value as the environment would spell it. A text is always allowed.
 
     Raises:
-        ValueError: the value is of another type than the setting.
+            ValueError: the value has another type than the setting.
     """
     kind = str(known.type)
     if value == "" and kind == "str" and known.default:
@@ -295,7 +296,7 @@ def _parameters(value: Any) -> dict[str, Any]:
 
 
 def _places(text: str) -> dict[str, tuple[int, int, int]]:
-    """Key -> its line, its column and that of its value. A reading beside the parser's, good enough for a message."""
+    """Map each key to its line, its column and that of its value. Approximates the parser, for messages only."""
     found: dict[str, tuple[int, int, int]] = {}
     table = ""
     for number_, line in enumerate(text.splitlines(), 1):

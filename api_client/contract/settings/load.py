@@ -1,6 +1,6 @@
-"""Reading the settings: environment, then settings file, then a running ``turns up``, then defaults.
+"""Load the settings: environment, then settings file, then a running ``turns up``, then defaults.
 
-A wrong value or an unknown name is reported with all others at once, so that nobody repairs them one by one.
+All wrong values and unknown names are reported at once.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ from api_client.contract.settings.policy_settings import FLAG, flag_problems
 from api_client.contract.settings.setting_values import model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 
-#: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
+#: Default models if the Claude CLI has a key; without a key only the scripted agent could answer.
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
-#: Who sets one of these does not ask the broker that `turns up` runs here.
+#: Setting any of these ignores the broker that `turns up` runs here.
 STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
-#: Read elsewhere: by a process under test (its failpoint and constants), and by clients of the relay (docs/examples).
+#: Read elsewhere: by a process under test (failpoint and constants), and by clients of the relay (docs/examples).
 _READ_ELSEWHERE = frozenset({"HELIX_FAILPOINT", CONSTANTS, "HELIX_URL", "HELIX_KEY"})
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings.
+    """Load the settings.
 
-    Order for broker and store: their own names, then ``REDIS_URL``, then the settings file, then the broker a running
-    ``turns up`` announces under ``HELIX_ROOT/.helix``; with that broker come the models of that installation, unless
-    HELIX_MODELS or the file names some, and what its environment sets. HELIX_MODELS says which models there are; their
-    blocks of the file still hold.
+    Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then the broker that
+    a
+    running ``turns up`` announces under ``HELIX_ROOT/.helix``. With that broker come that installation's
+    environment and
+    its models, unless HELIX_MODELS or the file names some. HELIX_MODELS decides which models exist; their blocks of
+    the file
+    still apply.
 
     Raises:
-        SettingsError: with every problem found, one line each.
+            SettingsError: with every problem found, one line each.
     """
     problems: list[str] = []
     known = {name_of(each.name): each for each in declared(Settings, "setting")}
@@ -64,7 +67,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def file_of(environ: Mapping[str, str]) -> SettingsFile:
-    """The settings file that this environment names, or the one under ``HELIX_ROOT``; empty without a file."""
+    """Read the settings file that the environment names, or the one under ``HELIX_ROOT``; empty without a file."""
     named = environ.get("HELIX_CONFIG", "")
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
     path = Path(named).expanduser() if named else root / FILE_NAME
@@ -89,7 +92,7 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
 
 
 def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """The constants that a test turns."""
+    """Read the constants that a test changes."""
     known = {each.name: each.metadata["parse"] for each in declared(Settings, "constant")}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
@@ -100,7 +103,7 @@ def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any
 
 
 def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which models there are, and what their blocks set."""
+    """Return the models and the settings of their blocks."""
     if not file.models:
         return {}
     blocks = {model: block for model, block in file.model_settings.items() if block}
@@ -108,7 +111,7 @@ def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at_odds(settings: Settings, *, readable: bool) -> Iterator[str]:
-    """Yield settings that contradict each other; ``readable``: the models could be read."""
+    """Yield settings that contradict each other; ``readable`` says that the models could be read."""
     there = ", ".join(settings.models)
     for name, model in settings.named_models() if readable else ():
         if model and model not in settings.models:
@@ -118,7 +121,7 @@ def _at_odds(settings: Settings, *, readable: bool) -> Iterator[str]:
 
 
 def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """Return names that look like settings and are none."""
+    """Return problems for variables that look like settings and are none."""
     constants = {name_of(each.name): each for each in declared(Settings, "constant")}
     problems = flag_problems(environ)
     for name in environ:
@@ -136,7 +139,7 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
 
 
 def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
-    """The environment with ``NAME`` read from the file that ``NAME_FILE`` names, for settings that are secret."""
+    """Return the environment with each secret ``NAME`` read from the file in ``NAME_FILE``."""
     found = dict(environ)
     for name in secrets:
         if not (path := found.pop(f"{name}_FILE", "")):
@@ -152,23 +155,23 @@ def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[s
 
 
 def running(root: Path) -> dict[str, str]:
-    """Read what a running ``turns up`` notes under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
+    """Read the addresses and models that a running ``turns up`` notes under ``HELIX_ROOT``; empty if none runs."""
     return _texts(_run_file(root))
 
 
 def shared(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Give what an environment sets for all who use its installation: no secrets, no addresses; paths are absolute."""
+    """Return the environment's settings for all processes of its installation, without secrets and addresses."""
     open_ones = [each.name for each in declared(Settings, "setting") if not each.metadata["secret"]]
     given = {name_of(each): spelled(getattr(settings, each)) for each in open_ones if each != "root"}
     return {name: value for name, value in given.items() if environ.get(name) and value != ""}
 
 
 def with_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment over that of a ``turns up`` that runs on its HELIX_ROOT; as it is where it names a store."""
+    """Merge the environment over that of a ``turns up`` running on its HELIX_ROOT, unless it names a store."""
     if any(environ.get(name) for name in STORES):
         return environ
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
-    known = {name_of(each.name) for each in declared(Settings, "setting")}  # it may be of another release
+    known = {name_of(each.name) for each in declared(Settings, "setting")}  # the installation may be of another release
     own = {name: value for name, value in environ.items() if value}
     return {name: value for name, value in _texts(_run_file(root).get("settings")).items() if name in known} | own
 
@@ -187,7 +190,7 @@ def _texts(data: Any) -> dict[str, str]:
 
 
 def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
-    """Fill in the broker that ``turns up`` runs, and its models, where none are set."""
+    """Use the broker and models of a running ``turns up`` if none are set."""
     if settings.broker_url and settings.store_url:
         return settings
     models = settings.models
@@ -202,10 +205,10 @@ def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
 
 
 def require_store(settings: Settings) -> Settings:
-    """The settings, if they name a store.
+    """Return the settings if they name a store.
 
     Raises:
-        SettingsError: no store is set and none is running here; says the ways out.
+            SettingsError: no store is set and none runs here; the message says what to do.
     """
     if not settings.store_url:
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""What the block of a model sets in the settings file."""
+"""Settings of a model's block in the settings file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ class ModelBlocks(SettingsGroup):
     """The settings of single models.
 
     Attributes:
-        model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
-        vision: the model sees images. stream: how its answers are shown: ``live``, ``draft``, ``validated``; empty: the
-            caller's default.
-        prices: US dollars for a million tokens (``worker/runners/pricing.py``).
-        proxy_models: models that an agent may ask for besides its own. proxy_allows: what else its calls may hold.
-        api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
-        timeouts: how long it waits for the ``first`` and each ``next`` event of an answer, in seconds.
-        fallbacks: ``Fault`` of a model's service -> the models that may take over, in order.
+            model_settings: model -> settings of its block; ``of_model`` applies them.
+            vision: the model sees images. stream: how its answers are shown: ``live``, ``draft``, ``validated``;
+            empty for the
+              caller's default.
+            prices: US dollars for a million tokens (``worker/runners/pricing.py``).
+            proxy_models: further models that an agent may ask for. proxy_allows: what else its calls may contain.
+            api: API of ``openai_http``: ``chat`` or ``responses``. parameters: what it sends besides.
+            timeouts: longest wait for the ``first`` and each ``next`` event of an answer, in seconds.
+            fallbacks: ``Fault`` of a provider -> the models that may take over, in order.
     """
 
     model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
@@ -37,7 +38,7 @@ class ModelBlocks(SettingsGroup):
     stream: str = of_the_file("")
 
     def of_model(self, model: str) -> Self:
-        """The settings as they hold for a model. Each turn asks several times: they are made once."""
+        """Return the settings of a model, created once and reused."""
         if model not in self.model_settings:
             return self
         if model not in self._of_models:
@@ -49,7 +50,7 @@ class ModelBlocks(SettingsGroup):
         return {}
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the models that take over, each behind its key."""
+        """Yield each key that names a model to take over, with the model."""
         yield from super().named_models()
         for name, block in self.model_settings.items():
             for kind, models in block.get("fallbacks", {}).items():

@@ -1,4 +1,4 @@
-"""The settings of notifications, and their readers."""
+"""The settings of notifications, and their parsers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_client.contract.settings.setting_values import choice, names, web_addre
 
 
 def web_addresses(value: str) -> tuple[str, ...]:
-    """Addresses of websites, with commas between them."""
+    """Parse comma-separated web addresses without user and password."""
     found = names(value)
     for each in found:
         web_address(each)
@@ -24,7 +24,7 @@ def web_addresses(value: str) -> tuple[str, ...]:
 
 
 def webhook_key(value: str) -> str:
-    """A key that signs webhooks: ``whsec_`` and base64, or any text."""
+    """Parse a key that signs webhooks: ``whsec_`` and base64, or any text."""
     if value.startswith("whsec_"):
         try:
             base64.b64decode(value.removeprefix("whsec_"), validate=True)
@@ -34,7 +34,7 @@ def webhook_key(value: str) -> str:
 
 
 def notice_kinds(value: str) -> tuple[str, ...]:
-    """Kinds of notices with commas between them; ``response.*`` names all that begin so."""
+    """Parse comma-separated kinds of notifications; ``response.*`` means all with that prefix."""
     found = names(value)
     for each in found:
         if not any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for kind in KINDS):

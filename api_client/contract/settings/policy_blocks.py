@@ -1,4 +1,4 @@
-"""Policies in the settings file: blocks of owners and flow versions, and two keys with kinds that only the file has."""
+"""Policies in the settings file: blocks of owners and flow versions, and keys that the environment reads otherwise."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from api_client.contract.declared import Kind
 from api_client.contract.policy import Action
 from api_client.contract.session_paths import NONE, SHIPPED
 
-#: Which blocks there are besides those of models; ``flow`` of ``[flow.v2]`` gives ``Settings.flow_settings``.
+#: Kinds of blocks besides those of models; ``flow`` of ``[flow.v2]`` sets ``Settings.flow_settings``.
 BLOCKS = ("owner", "flow")
 
 
 def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
-    """The keys of each of ``BLOCKS``; paths are relative to the folder."""
+    """Return the keys of each of ``BLOCKS`` with their kinds; paths are relative to the folder."""
     owner: dict[str, Kind] = {"policy": partial(_policy_path, folder=folder)}
     template = {"prompt_template": partial(_template, folder=folder)}
     return {"owner": owner, "flow": owner | template | {"max_failure_rate": _failure_rate}}
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:
-    """The keys that are read otherwise than from the environment."""
+    """Return the keys that are read differently than from the environment, with their kinds."""
     return {"policy": partial(_policy, folder=folder), "prompt_template": partial(_template, folder=folder)}
 
 
@@ -34,7 +34,7 @@ def _policy_path(value: Any, folder: Path) -> str:
 
 
 def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
-    """A policy file; or, in a model's block, what is tried for each validator's errors."""
+    """Read a policy file or, in a model's block, the reactions for each validator."""
     if isinstance(value, str):
         return _policy_path(value, folder)
     wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"

@@ -12,24 +12,24 @@ from api_client.contract.settings.declaration import of_the_file, setting
 from api_client.contract.settings.model_blocks import ModelBlocks
 from api_client.contract.settings.setting_values import file_path, names
 
-#: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
+#: ADR-034's feature flag. Its flow is the only one left, so the flag may be set, and only to true.
 FLAG = "HELIX_USE_LLM_FLOW"
 
 
 def flag_problems(environ: Mapping[str, str]) -> list[str]:
-    """Report the flag where it is off."""
+    """Return a problem if the feature flag is off."""
     if environ.get(FLAG, "true").lower() in {"true", "1", ""}:
         return []
     return [f"{FLAG}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"]
 
 
 def template(value: str) -> str:
-    """A template of prompts: the name of a shipped one as it is, a path as an absolute one."""
+    """Parse a template: the name of a shipped one stays as it is, a path becomes absolute."""
     return value if value in (*SHIPPED, NONE) else file_path(value)
 
 
 def flow_weights(value: str) -> dict[str, int]:
-    """Flow versions, each with its weight: ``version=weight,...``; 1 where none is given."""
+    """Parse flow versions with their weights: ``version=weight,...``; the weight defaults to 1."""
     flows = {}
     for item in names(value):
         version, given, weight = (part.strip() for part in item.partition("="))
@@ -74,13 +74,13 @@ class PolicySettings(ModelBlocks):
     )
 
     def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
-        """The policy file of a turn: the owner's, the flow version's, the model's, or the one of all; empty without."""
+        """Return the policy file of a turn: the owner's, the flow version's, the model's, or the general one."""
         blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
         named = (str(block.get("policy", "")) for block in blocks)
         return next(filter(None, named), "") or self.of_model(model).policy
 
     def template_of(self, model: str, flow: str = "") -> str:
-        """The session template of a turn: the flow version's, the model's, or the one of all; empty for ours."""
+        """Return the session template of a turn: the flow version's, the model's, or the general one."""
         return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.of_model(model).prompt_template
 
     @property
@@ -91,7 +91,7 @@ class PolicySettings(ModelBlocks):
         return tuple(dict.fromkeys(filter(None, named)))
 
     def problems(self) -> Iterator[str]:
-        """Yield blocks of flow versions that there are not, and the plug-in that their guard lacks."""
+        """Yield blocks of unknown flow versions, and the missing plug-in of the flow guard."""
         yield from super().problems()
         versions = ", ".join(self.flow_version)
         for flow in self.flow_settings:

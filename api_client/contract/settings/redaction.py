@@ -1,6 +1,6 @@
-"""Keeping secrets out of what leaves the processes: log lines, bundles, findings.
+"""Remove secrets from everything that leaves the processes: log lines, bundles, findings.
 
-Two nets: the values of the secret settings themselves, wherever they turn up, and what looks like a credential.
+Two layers: the values of secret settings wherever they occur, and texts that look like credentials.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from api_client.contract.settings.store_addresses import passwords_of
 from api_client.contract.settings.table import Settings
 
 MASK = "***"
-#: Shorter values would mask half of every text; no credential worth the name is as short.
+#: Shorter values would mask half of every text; no real credential is that short.
 _SHORTEST = 6
 
-#: Keys of model services and of code hosts begin so.
+#: Prefixes of API keys of model providers and code hosts.
 _KEYS = ("sk", "pk", "rk", "ghp", "gho", "xoxb", "xoxp")
-#: What looks like a credential, each with the part that may stay: such keys, bearer tokens, login in an address.
+#: Patterns of credentials, each with the part to keep: API keys, bearer tokens.
 _LOOKS = (
     (re.compile(rf"\b((?:{'|'.join(_KEYS)})[-_])[A-Za-z0-9_\-]{{12,}}"), r"\1" + MASK),
     (re.compile(r"\b(helix-)[A-Za-z0-9_\-]{32,}"), r"\1" + MASK),  # of `turns keys`
     (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/\-]{8,}=*"), r"\1" + MASK),
 )
-#: How each of them begins. Found in a quarter of the time that one of them takes, and most texts have none.
+#: Beginning of each pattern: searched four times as fast, and most texts contain none.
 _BEGINNING = re.compile("|".join((*(f"{key}[-_]" for key in _KEYS), "helix-", "b[eE][aA][rR]", "B[eE][aA][rR]")))
 _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def secrets_of(settings: Settings) -> list[str]:
-    """Every secret value of the settings, the longest first; of an address only its password."""
+    """Return every secret value of the settings, longest first; of an address only its password."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]
@@ -43,14 +43,14 @@ def secrets_of(settings: Settings) -> list[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    if "://" not in text or " " in text:  # a command may name addresses
+    if "://" not in text or " " in text:  # a command may contain addresses
         yield text
     else:
         yield from passwords_of(text)
 
 
 def redactor(settings: Settings) -> Callable[[str], str]:
-    """A function that masks every secret in a text."""
+    """Return a function that masks every secret in a text."""
     known = secrets_of(settings)
     values = re.compile("|".join(map(re.escape, known))) if known else None
 
@@ -60,13 +60,15 @@ def redactor(settings: Settings) -> Callable[[str], str]:
         if _BEGINNING.search(text):
             for look, kept in _LOOKS:
                 text = look.sub(kept, text)
-        return _ADDRESS.sub(r"\1" + MASK + "@", text) if "://" in text else text  # it looks at every letter
+        return (
+            _ADDRESS.sub(r"\1" + MASK + "@", text) if "://" in text else text
+        )  # this pattern looks at every character
 
     return redact
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """A JSON-like value with every text in it, keys included, redacted."""
+    """Redact every text of a JSON-like value, including keys."""
     match value:
         case str():
             return redact(value)

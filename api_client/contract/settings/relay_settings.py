@@ -11,15 +11,15 @@ from api_client.contract.settings.setting_values import ROLES, choice, file_path
 
 
 def networks(value: str) -> tuple[str, ...]:
-    """Addresses, and networks of them."""
+    """Parse comma-separated IP addresses and networks."""
     given = names(value)
     for each in given:
-        ip_network(each)  # raises ValueError, which names it
+        ip_network(each)  # raises ValueError with the text
     return given
 
 
 def key_list(value: str) -> tuple[str, ...]:
-    """API keys with commas between them."""
+    """Parse comma-separated API keys."""
     keys = names(value)
     if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
         raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
@@ -27,7 +27,7 @@ def key_list(value: str) -> tuple[str, ...]:
 
 
 def message_roles(value: str) -> tuple[str, ...]:
-    """Some of ``ROLES``, user among them."""
+    """Parse some of ``ROLES``, which must include user."""
     roles = names(value)
     if "user" not in roles or not set(roles) <= set(ROLES):
         raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
@@ -99,7 +99,7 @@ class RelaySettings(SettingsGroup):
     roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.")
 
     def problems(self) -> Iterator[str]:
-        """Yield the keys that speak for one caller and for several."""
+        """Yield keys that are both for one caller and for several."""
         yield from super().problems()
         if set(self.api_keys) & set(self.forwarding_keys):
             yield "HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Sentinel's addresses and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
+    """Addresses of Sentinel nodes and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
 
     nodes: tuple[tuple[str, int], ...]
     master: str
@@ -22,10 +22,10 @@ class Sentinels:
 
     @classmethod
     def parse(cls, url: str) -> Sentinels | None:
-        """The sentinels an address names; None for an address of another kind.
+        """Parse an address of sentinels; return None for another kind of address.
 
         Raises:
-            ValueError: it names no node or no master.
+                ValueError: the address names no node or no master.
         """
         scheme, _, rest = url.partition("://")
         if scheme != "sentinel":

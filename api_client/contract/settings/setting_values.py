@@ -1,4 +1,4 @@
-"""Values of settings: from the text in the environment to a checked value."""
+"""Parsers that turn a setting's text into a checked value."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
-#: Every role a message can have.
+#: All roles of messages.
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
-    """A number within limits, both included."""
+    """Return a parser of a number within limits, both included."""
 
     def parse(value: str) -> float:
         try:
@@ -29,7 +29,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """A whole number within limits, both included."""
+    """Return a parser of a whole number within limits, both included."""
 
     def parse(value: str) -> int:
         if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):
@@ -40,7 +40,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """One of these words."""
+    """Return a parser of one of these words."""
 
     def parse(value: str) -> str:
         if value not in allowed:
@@ -51,21 +51,21 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def file_path(value: str) -> str:
-    """A file, as an absolute path: each process of an installation has another working folder."""
+    """Return a file path as an absolute path: the processes of an installation have different working folders."""
     return str(Path(value).expanduser().absolute())
 
 
 def web_address(value: str) -> str:
-    """The address of a website."""
+    """Check the address of a website."""
     parts = urlsplit(value)
     if not (parts.scheme in {"http", "https"} and parts.hostname):
         raise ValueError("must look like https://host or http://host:port/path")
-    _ = parts.port  # raises ValueError when it is not a port
+    _ = parts.port  # raises ValueError if it is not a port
     return value
 
 
 def model_runners(value: str) -> dict[str, str]:
-    """Models, each with its runner and the runner's option: ``model=runner[:option],...``."""
+    """Parse models with their runners and options: ``model=runner[:option],...``."""
     models: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in value.split(","))):
         model, separator, runner = item.partition("=")
