@@ -68,8 +68,7 @@ async def act(
     """Record an order about one turn, then carry it out. Idempotent.
 
     Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``NotFinished`` for a replay of an
-    unfinished
-    turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
+    unfinished turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
     """
     before = await client.reader.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))

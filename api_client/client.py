@@ -1,10 +1,8 @@
 """The Python client of an installation. Asynchronous; the web relay and the CLI use it.
 
 Its attributes are its interface. For one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for a turn
-that
-waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
-``pauses``,
-``spending``, ``flows``, ``notices``, ``audit``.
+that waits for a person. For many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
+``pauses``, ``spending``, ``flows``, ``notices``, ``audit``.
 """
 
 from __future__ import annotations
@@ -133,8 +131,8 @@ class TurnsClient:
         """Submit a finished turn again as a new turn of its session and return the new id. Idempotent.
 
         With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``NotFinished`` if
-        the turn has
-        not ended, ``BadRequest`` as ``submit``, and ``TurnNotFound`` or ``StoreUnavailable`` as ``get``.
+        the turn has not ended, ``BadRequest`` as ``submit``, and ``TurnNotFound`` or ``StoreUnavailable`` as
+        ``get``.
         """
         turn = await self.reader.get(turn_id)
         if turn.state is not TurnState.FINISHED:

@@ -1,8 +1,7 @@
 """The admission port: checks that a turn passes, in order, before it is stored.
 
 ``api_client.client`` lists the admissions, and the submitter runs them. An installed package adds one through an
-entry
-point of the group ``helix_turns.admissions``: a callable that takes the ``Store``.
+entry point of the group ``helix_turns.admissions``: a callable that takes the ``Store``.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ class Admission:
     """A check that a turn must pass. Override the methods you need; raise a ``HelixError`` to refuse the turn.
 
     ``admit_run`` refuses with ``NotAdmitted``. A process may die after any call, and a client repeats a submit with
-    the same
-    ``turn_id``: each method must be idempotent, and whatever ``hold`` reserves must expire when no turn follows.
+    the same ``turn_id``: each method must be idempotent, and whatever ``hold`` reserves must expire when no turn
+    follows.
     """
 
     async def admit(self, turn: Submission) -> TurnRequest:

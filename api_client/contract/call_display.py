@@ -1,10 +1,8 @@
 """Show a tool call to a person exactly as it will run, in characters that everybody sees.
 
 Invisible or look-alike characters are written between ``⟦`` and ``⟧``: ``⟦tab⟧``, ``⟦U+200B⟧``, ``⟦U+0020 ×2000⟧``,
-and
-the two brackets themselves. A value that is not a string follows ``⟦JSON⟧``. A secret of this installation is shown
-as
-``⟦secret⟧`` if none of its characters means anything to a shell.
+and the two brackets themselves. A value that is not a string follows ``⟦JSON⟧``. A secret of this installation is
+shown as ``⟦secret⟧`` if none of its characters means anything to a shell.
 """
 
 from __future__ import annotations

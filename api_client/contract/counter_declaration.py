@@ -10,8 +10,7 @@ class CounterDeclaration:
     """A counter's meaning and labels.
 
     ``always`` lists the values of the only label that /metrics shows from the start: Prometheus misses the first
-    increase of
-    an unknown series.
+    increase of an unknown series.
     """
 
     meaning: str

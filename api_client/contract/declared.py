@@ -1,9 +1,8 @@
 """Read files and values that users write against a declaration, and report all problems at once.
 
 A *kind* is a function that converts a value from YAML, TOML or JSON into the value that the program uses. A kind
-raises
-``ValueError`` with a message such as "must be ...", or ``Invalid`` with several problems. ``record``, ``each`` and
-``kind_of`` build kinds. ``Problem`` is one reported problem with its place.
+raises ``ValueError`` with a message such as "must be ...", or ``Invalid`` with several problems. ``record``,
+``each`` and ``kind_of`` build kinds. ``Problem`` is one reported problem with its place.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The command line prints the code behind its message, the API sends it as ``error.code``, and a chat shows the words.
 ``turns explain --markdown`` generates docs/errors.md from the table. Codes of issues in answers have their own
-table,
-``worker/enforcement/validators/codes.toml``, which the same command explains.
+table, ``worker/enforcement/validators/codes.toml``, which the same command explains.
 """
 
 from __future__ import annotations

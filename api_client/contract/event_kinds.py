@@ -1,8 +1,7 @@
 """Content of a turn's events: one frozen dataclass for each kind.
 
 ``events`` has the wire form. To add a kind, write its class here and add it to ``Body``; ``make lint`` then names
-every
-reader that must handle the new kind.
+every reader that must handle the new kind.
 """
 
 from __future__ import annotations

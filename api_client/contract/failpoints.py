@@ -1,8 +1,7 @@
 """Failpoints: places where a test makes this process die, freeze, raise or wait. Inactive unless armed.
 
 ``HELIX_FAILPOINT=output.received=kill@3`` kills the process when it passes that point the third time. With a
-folder,
-``HELIX_FAILPOINT=/path``, a file ``/path/output.received`` with the text ``kill@3`` arms the point for all
+folder, ``HELIX_FAILPOINT=/path``, a file ``/path/output.received`` with the text ``kill@3`` arms the point for all
 processes:
 each pass leaves a file ``output.received.<n>`` with the process id, so the point fires once over all of them.
 Actions:

@@ -1,8 +1,7 @@
 """A dataclass that the type checker treats as frozen; Python itself does not enforce it.
 
 For values that are created many times in each turn: creating a really frozen dataclass takes more than twice as
-long,
-which was a tenth of a worker's loop time per turn. Types that plug-ins use are really frozen dataclasses.
+long, which was a tenth of a worker's loop time per turn. Types that plug-ins use are really frozen dataclasses.
 """
 
 from __future__ import annotations

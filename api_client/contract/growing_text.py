@@ -1,8 +1,7 @@
 """Show an answer that is still being written without its step markers.
 
 A draft is not final, and its end decides which markers count. So all markers are hidden, except in fences, code
-spans
-and quotes, where no marker counts. The accepted answer corrects whatever was hidden by mistake.
+spans and quotes, where no marker counts. The accepted answer corrects whatever was hidden by mistake.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class VisibleText:
     """The visible part of a growing answer: no marker, and no text that may become the start of a marker.
 
     Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
-    result
-    does not depend on how the text is cut into pieces.
+    result does not depend on how the text is cut into pieces.
     """
 
     def __init__(self) -> None:

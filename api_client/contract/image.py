@@ -1,8 +1,7 @@
 """Images of a user's message: their form in a turn, and how a text names them.
 
 The relay reads an image from the request, the worker writes it to the session's ``input/``, and the message names
-the
-file. The name is derived from the content, so an image keeps its name when a chat sends it again.
+the file. The name is derived from the content, so an image keeps its name when a chat sends it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Names of the Redis keys of turns and their queues. Other capabilities name their keys in their own modules.
 
 All keys of an installation have its namespace as hash tag: they share one slot of a Redis Cluster, and one Lua
-command
-may change any of them. Scripts touch only the keys that they are given.
+command may change any of them. Scripts touch only the keys that they are given.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The step marker: its form, and texts without it. Workers and the relay share this module.
 
 The worker's Markdown parser decides once which markers of an answer count: those outside code, quotes and YAML
-headers
-(``worker.enforcement.documents.document``). The decision travels with the answer as *spans*. Source: ADR-038 "Step
-Marker Validator"; ADR-034 Phase 3.
+headers (``worker.enforcement.documents.document``). The decision travels with the answer as *spans*. Source:
+ADR-038 "Step Marker Validator"; ADR-034 Phase 3.
 """
 
 from __future__ import annotations

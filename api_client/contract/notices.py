@@ -2,8 +2,7 @@
 
 The wire form is that of OpenAI's webhooks, body and signature, so that their SDK verifies ours. Senders put a
 notification into the outbox (``api_client.notices.Notices``); a worker delivers it. Notifications hold ids, numbers
-and
-names, never prompts or answers.
+and names, never prompts or answers.
 """
 
 from __future__ import annotations
@@ -130,8 +129,8 @@ def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]
     """Return the headers of a delivery, signed as OpenAI signs (Standard Webhooks); unsigned without a secret.
 
     ``secret`` is ``whsec_`` and base64, or any text. ``notice_id`` is the same for each delivery. ``now`` is in
-    seconds since
-    the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not base64.
+    seconds since the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not
+    base64.
     """
     headers = {"webhook-id": notice_id, "webhook-timestamp": str(int(now))}
     if secret:

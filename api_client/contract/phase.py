@@ -1,8 +1,7 @@
 """A phase: a unit of work whose output is verified (ADR-025).
 
 A phase travels as JSON inside a turn's request. docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks``
-validates
-the values.
+validates the values.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class PhaseWork(WorkKind):
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
     def repeat(self, request: TurnRequest) -> TurnRequest:
-        """Return the request without the turn before it: who repeats a phase wants it to run."""
+        """Return the request for a replay, without the dependency on the turn before."""
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 

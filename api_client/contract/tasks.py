@@ -128,8 +128,7 @@ def chain_of(
     """Return the Celery chain for a task: an agent run is followed by the task that checks its result.
 
     Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
-    read
-    them in Flower.
+    read them in Flower.
     """
     tasks = [link.task, *filter(None, [all_tasks()[link.task].judged_by])]
     return [

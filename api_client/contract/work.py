@@ -55,7 +55,7 @@ class WorkKind:
         return request.prompt
 
     def repeat(self, request: TurnRequest) -> TurnRequest:
-        """Return the request that does the same work again."""
+        """Return the request for a replay."""
         return request
 
     def count_judged(self, decision: str) -> Mapping[str, int]:

@@ -115,10 +115,8 @@ _READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]
 def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
     """Return workers that went silent, did not sign off, and were not replaced on their machine.
 
-    A worker that began after the silent one was last heard of replaces it, and no other; it may have died since.
-    ``turns doctor``, ``turns workers`` and ``worker.gone`` take it from here.
-
-    ``reports``: the last one of each worker; ``now`` in seconds since the epoch.
+    A worker replaces one silent worker of the same queues if it started after the silent one's last report.
+    ``reports`` has the last report of each worker; ``now`` is in seconds since the epoch.
     """
     lost: list[WorkerReport] = []
     known = sorted(reports, key=lambda each: each.at)

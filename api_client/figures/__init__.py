@@ -233,8 +233,7 @@ class RetryRate:
     """How often agents had to be asked again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
-    attempts ÷
-    validated attempts, any other row is turns again. Deliveries lost to crashes do not count.
+    attempts ÷ validated attempts, any other row is turns again. Deliveries lost to crashes do not count.
 
     Attributes:
             since_seconds: length of the time. start: its begin, in seconds since the epoch.

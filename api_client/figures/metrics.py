@@ -36,10 +36,8 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
     """Return the fewest buckets that cover ``since`` to ``until`` (epoch seconds), as (size, start).
 
     Whole hours and days use large buckets and the edges use minutes, so that a month costs little more than an
-    hour. A span
-    that ends now ends with the bucket still being filled. Minutes older than ``lives`` allows are replaced by their
-    hours; a
-    span that ended so long ago is rounded to hours.
+    hour. A span that ends now ends with the bucket still being filled. Minutes older than ``lives`` allows are
+    replaced by their hours; a span that ended so long ago is rounded to hours.
     """
     if now - until > lives["minute"]:
         hour = BUCKETS["hour"]
@@ -169,6 +167,7 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _has_failed(turn: Sequence[bytes | None]) -> bool:
+    """Return whether a turn may have runs whose answer was not accepted."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 
@@ -197,10 +196,8 @@ class FigureReader:
         """Return the retry rate of the last ``since_seconds``, broken down by ``by``, in sections of ``every``.
 
         With ``model`` only turns of that model count. With ``every`` (minute, hour, day) the time starts with a
-        whole section and
-        may be a little longer. Raises ``ValueError`` for an unknown ``by`` or ``every``, for sections that are too
-        old or too
-        many, and for combinations that are not counted.
+        whole section and may be a little longer. Raises ``ValueError`` for an unknown ``by`` or ``every``, for
+        sections that are too old or too many, and for combinations that are not counted.
         """
         if by not in {"", *RETRY_BREAKDOWNS}:
             raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")

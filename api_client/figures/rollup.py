@@ -105,6 +105,7 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
 
 
 def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
+    """Return a counter's labels by name. Counters of another release may have other labels."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 
@@ -194,8 +195,7 @@ def retry_rate_of(
     """Compute how often agents were asked again, for all models or one.
 
     ``sessions`` are the rows if broken down by session. Validators and codes without rejections have no row, except
-    those
-    in ``names``: a section of a longer time shows them as 0.
+    those in ``names``: a section of a longer time shows them as 0.
     """
     parsed = [(*parse(name), value) for name, value in counters.items()]
     if model:

@@ -1,8 +1,7 @@
 """Shorten the retention of finished turns to the current settings.
 
 The keys of a finished turn expire by the settings of that time. Clearing applies the present settings and never
-prolongs
-anything. Unfinished and suspended turns and dead letters do not expire.
+prolongs anything. Unfinished and suspended turns and dead letters do not expire.
 """
 
 from __future__ import annotations
@@ -70,6 +69,7 @@ async def _shorten(
 
 
 async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
+    """Copy long answers out of the attempts, which expire before the records."""
     looks = store.redis.pipeline(transaction=False)
     for turn in turns:
         looks.hget(keys_of(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")

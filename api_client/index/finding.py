@@ -25,8 +25,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
     """Return the id of the turn that ``text`` means: a whole id, the beginning of one turn's id, or ``last``.
 
     With ``owner``, only that owner's turns exist. Raises ``TurnNotFound``; ``BadRequest`` if several ids begin like
-    this;
-    ``StoreUnavailable`` if the store does not answer.
+    this; ``StoreUnavailable`` if the store does not answer.
     """
     text, owner = text.strip(), owner or ""
     try:

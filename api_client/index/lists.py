@@ -135,7 +135,7 @@ class TurnLists:
         return await self._match(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Return whether a turn is on the dead letter list; one that was taken off it is not."""
+        """Return whether a turn is on the dead letter list. Dropped and replayed turns are not."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def suspended(self, count: int) -> tuple[int, list[Turn]]:

@@ -1,1 +1,1 @@
-"""The relay: turns behind an OpenAI-compatible HTTP API. FastAPI is imported nowhere else."""
+"""The relay: turns behind an OpenAI-compatible HTTP API. Only this package imports FastAPI."""

@@ -1,4 +1,4 @@
-"""Errors of the relay: one shape, OpenAI's, with every problem of a request at once."""
+"""Errors of the relay in OpenAI's form, with all problems of a request at once."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from api_client.contract.session_files import SessionFilesAway, SessionFilesGone
 from api_client.turns.turn_files import FileMissing
 from api_client.web.words import say
 
-#: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
+#: Value of ``x-should-retry``, which the official clients obey; without it they repeat every 409 and 5xx.
 NO_RETRY = {"x-should-retry": "false"}
 STORE_RETRY_SECONDS = 2
-#: When to come again while the intake is paused and nobody said until when.
+#: Retry-After while the intake is paused without a known end.
 PAUSED_RETRY_SECONDS = 60
 
-#: Problems of a body that its error lists.
+#: Most problems of a body that its error lists.
 _MOST_LISTED = 20
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
-    """An answer that is an error.
+    """An error response.
 
     Attributes:
-        status: the HTTP status.
-        param: the field that is wrong, such as ``messages[0].role``; None when no field is at fault.
-        code: a stable word for programs.
-        headers: further response headers.
-        turn_ids: turns that were stored all the same.
-        several: the message lists several problems; the rest is the first one's.
+            status: the HTTP status.
+            param: the wrong field, such as ``messages[0].role``; None if no field is at fault.
+            code: a stable word for programs.
+            headers: further response headers.
+            turn_ids: turns that were stored nevertheless.
+            several: the message lists several problems; the other attributes are those of the first.
     """
 
     turn_ids: tuple[str, ...] = ()
@@ -63,19 +63,19 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """The error object, as a response's body or as a chunk of a stream that has begun."""
+        """Return the error object, as a response's body or as a chunk of a stream that has begun."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error | ({"turn_ids": self.turn_ids} if self.turn_ids else {})}
 
 
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """A 400."""
+    """Return a 400 error."""
     return ApiError(400, message, param=param, code=code)
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """The problems of one request. A ``with`` block that raises an ``ApiError`` adds it, and reading goes on behind."""
+    """The problems of one request. A ``with`` block catches an ``ApiError`` and adds it, so that reading continues."""
 
     found: list[ApiError] = field(default_factory=list)
 
@@ -88,11 +88,11 @@ class Problems:
         return isinstance(error, ApiError)
 
     def add(self, error: ApiError) -> None:
-        """Add one."""
+        """Add a problem."""
         self.found.append(error)
 
     def end(self) -> None:
-        """Raise what was found, if anything was: the first problem, whose message lists the others too."""
+        """Raise the first problem, if there is any; its message lists the others too."""
         if not self.found:
             return
         first = self.found[0]
@@ -105,7 +105,7 @@ class Problems:
 
 
 def from_contract(error: errors.HelixError, locale: str) -> ApiError:
-    """The answer to an error of the client. Only what a caller may know is copied out of it."""
+    """Convert an error of the client to an error response, with only what a caller may know."""
     match error:
         case errors.BadRequest():
             status = 403 if error.code in {"operators_only", "link_invalid"} else 400
@@ -122,7 +122,7 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
         case errors.NotFinished() | errors.NotSuspended():
             return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
         case errors.NotAdmitted() if error.resets_at:
-            soon = time.time() + error.seconds < error.resets_at - 1  # what turns at work set aside comes back
+            soon = time.time() + error.seconds < error.resets_at - 1  # what running turns have reserved will come back
             resets = clock_time(error.resets_at, time.time())
             until = say("until_others_end", locale) if soon else say("until", locale, time=resets)
             message = f"{sentence(error.code, locale)} ({error.kind},{until})"
@@ -150,12 +150,12 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
 
 
 def internal_error(locale: str) -> ApiError:
-    """A fault in our code; the log has the details under the request's id."""
+    """Return a 500 for a fault in our code; the log has the details under the request's id."""
     return ApiError(500, sentence("internal_error", locale), code="internal_error")
 
 
 def where(error: BaseException) -> dict[str, Any]:
-    """A fault for the log: its type and place, but no values, because these may be what a user wrote."""
+    """Describe a fault for the log by type and place, without values, which may be a user's text."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return {
         "error": type(error).__name__,
@@ -164,22 +164,22 @@ def where(error: BaseException) -> dict[str, Any]:
 
 
 def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
-    """The turn goes on without its caller, who cannot follow it (``stream_lost``), or not as long (``turn_suspended``).
+    """Return the error for a caller that cannot follow its turn any longer, while the turn continues.
 
-    A repeat would be another turn.
+    The code is ``stream_lost`` or ``turn_suspended``. A repeat would be another turn.
     """
     message = sentence(code, locale, turn_id=turn_id)
     return ApiError(503, message, code=code, headers=NO_RETRY | {"x-turn-id": turn_id})
 
 
 def shown_text(text: str, limit: int = 80) -> str:
-    """A text fit for a message: printable, and cut at ``limit`` characters."""
+    """Return a text for a message: printable, and cut at ``limit`` characters."""
     clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 
 
 def shown(value: Any) -> str:
-    """Return what came, fit for a message: short values as they are, of lists and objects only that they are such."""
+    """Return a received value for a message: short values as they are, of lists and objects only the type."""
     match value:
         case None:
             return "null"

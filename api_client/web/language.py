@@ -1,8 +1,7 @@
-"""The language of a caller: of its turn, and of the errors it reads before a turn.
+"""Choose the language of a caller: of its turn, and of errors before a turn.
 
-What is asked for counts: the field ``locale`` (Open WebUI sends it as a custom parameter of a model, a chat or a
-user), else the header ``X-Helix-Locale`` (of one of its connections). Else a turn speaks the language of its
-question, and where that shows none, HELIX_LOCALE. Errors before a turn do so for Open WebUI, whose users read them;
+The field ``locale`` (a custom parameter in Open WebUI) comes first, then the header ``X-Helix-Locale``, then the
+language of the question, then HELIX_LOCALE. Errors before a turn follow this for Open WebUI, whose users read them;
 programs get English.
 """
 
@@ -23,9 +22,9 @@ Locale: TypeAlias = Literal["de", "en"]
 LOCALES: tuple[str, ...] = get_args(Locale)
 HEADER = "x-helix-locale"
 _OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
-#: Where a request's scope keeps what its body asks for.
+#: Key of a request's scope with the locale of its body.
 _ASKED = "helix.locale"
-#: Errors whose words say all that a user of a chat needs.
+#: Errors whose words are complete for a user of a chat.
 _WHOLE = frozenset(
     {"image_not_read", "image_unreadable", "empty_message", "content_too_long", "too_many_messages"}
     | {"rate_limited", "too_many_unfinished", "storage_full", "queue_full", "too_many_requests", "request_too_large"}
@@ -33,27 +32,24 @@ _WHOLE = frozenset(
 
 
 def is_open_webui(headers: Headers) -> bool:
-    """True when Open WebUI sent the request."""
+    """Return whether Open WebUI sent the request."""
     return any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers)
 
 
 def locale_of(headers: Headers, default: str) -> str:
-    """The language that the headers ask for, else ``default``."""
+    """Return the language that the headers ask for, or ``default``."""
     asked = headers.get(HEADER, "").strip().lower()
     return asked if asked in LOCALES else default
 
 
 def spoken_in(body: Mapping[str, Any]) -> str:
-    """Name the language that the user of a conversation writes, ``de`` or ``en``; empty where it shows none.
-
-    The body is as it came: it may be anything.
-    """
+    """Return the language of the user in a raw body, ``de`` or ``en``; empty if no text shows it."""
     raw = body.get("messages", body.get("input"))
     return spoken(_said_in(raw) if isinstance(raw, list) else [raw] if isinstance(raw, str) else [])
 
 
 def _said_in(messages: list[Any]) -> Iterator[str]:
-    """The user's texts, newest first."""
+    """Yield the user's texts, newest first."""
     for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "user":
             match message.get("content"):
@@ -67,7 +63,7 @@ def _said_in(messages: list[Any]) -> Iterator[str]:
 
 
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
-    """Remember the language that a body asks for, or that a chat's user writes, for errors of this request."""
+    """Remember the language of a body, or of a chat's user, for errors of this request."""
     if (asked := body.get("locale")) in LOCALES:
         request.scope[_ASKED] = asked
     elif is_open_webui(request.headers) and HEADER not in request.headers:
@@ -75,17 +71,18 @@ def note_locale(request: Request, body: Mapping[str, Any]) -> None:
 
 
 def language_of(request: Request, default: str) -> str:
-    """The language of an error to this caller; ``default`` is HELIX_LOCALE."""
+    """Return the language of an error to this caller; ``default`` is HELIX_LOCALE."""
     asked = request.scope.get(_ASKED)
     return str(asked or locale_of(request.headers, default if is_open_webui(request.headers) else "en"))
 
 
 def readable(error: ApiError, request: Request, default: str) -> str:
-    """The error's message in its caller's language: words of the table, with the details behind them."""
+    """Return the error's message in the caller's language: the words of the table, with details."""
     locale, code = language_of(request, default), error.code
     if code not in ERROR_CODES or error.message.startswith(words_of(code, locale)[0]):
         return error.message
-    if any("{" in words for words in words_of(code, locale)):  # filled in by who raised it, in the turn's language
+    # Filled in by the code that raised the error, in the turn's language.
+    if any("{" in words for words in words_of(code, locale)):
         return error.message
     if is_open_webui(request.headers) and code in _WHOLE and not error.several:
         seconds = error.headers.get("retry-after")

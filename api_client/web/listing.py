@@ -1,4 +1,4 @@
-"""The filter of a list of turns in an address: the same words for ``GET /v1/turns`` and the page ``/turns``."""
+"""Parse the filters of a list of turns in a URL, for ``GET /v1/turns`` and the page ``/turns``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from api_client.figures.spans import seconds_of
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, shown
 
-#: The words of an address that narrow a list, in the order in which they are shown.
+#: Filters of a list, in the order in which they are shown.
 FILTERS = ("status", "model", "flow", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
-#: Words that an address may have besides: which page of a list, and the box of the page `/turns`.
+#: Further parameters: the page of a list, and the input of the page `/turns`.
 _OTHERS = ("limit", "cursor", "turn")
 _LONGEST = 300
 
 
 def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
-    """The search that an address asks for; ``owner`` is whose turns the asker may see, None for everybody's.
+    """Parse the search of a URL; ``owner`` is whose turns the caller may see, None for everybody's.
 
-    Raises ``ApiError``: 400, a word of it is not known or cannot be read.
+    Raises ``ApiError``: 400 if a parameter is unknown or invalid.
     """
     if unknown := next((word for word in asked if word not in (*FILTERS, *_OTHERS)), ""):
         known = f"no such filter; there are {', '.join(FILTERS)}"
@@ -53,10 +53,7 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def place_of(text: str) -> Cursor | None:
-    """The place in a list that a cursor names; None for its beginning.
-
-    Raises ``ApiError``: 400, this is not a cursor.
-    """
+    """Parse a cursor of a list; None for the beginning. Raises ``ApiError``: 400 if it is no cursor."""
     try:
         return Cursor.parse(text) if text else None
     except ValueError:
@@ -65,7 +62,7 @@ def place_of(text: str) -> Cursor | None:
 
 
 def _moment(name: str, text: str) -> float:
-    """A moment (seconds since the epoch): a span such as 30m or 7d before now, or ISO 8601. 0 for none."""
+    """Parse a time: a span such as 30m or 7d before now, or ISO 8601. Return seconds since the epoch, 0 for none."""
     if not text:
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""Every sentence of the relay that a user may read while a turn goes on: one table, ``words.toml``.
+"""Sentences of the relay that a user may read while a turn runs, from the table ``words.toml``.
 
 Errors have another table (``contract/error_codes.toml``), which all sides share.
 """
@@ -11,6 +11,6 @@ _WORDS = table_beside(__file__)
 
 
 def say(name: str, locale: str, **values: object) -> str:
-    """The sentence ``name`` in the language ``locale`` (``de`` or ``en``; any other is English)."""
+    """Return the sentence ``name`` in ``de`` or ``en``; other locales get English."""
     texts = _WORDS[name]
     return str(texts.get(locale, texts["en"])).format(**values)

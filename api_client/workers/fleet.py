@@ -97,8 +97,8 @@ def alerts(
     """Yield the causes that keep turns from running, most basic first, without their consequences.
 
     ``overdue`` counts turns that were due long ago and that no reaper looked at. ``waits`` has the waiting turns by
-    reason
-    (``grouped``). ``folders`` has the hosts whose workers see different session folders; empty if all see the same.
+    reason (``grouped``). ``folders`` has the hosts whose workers see different session folders; empty if all see
+    the same.
     """
     if facts.refusal:  # then no worker can report, and no turn can change
         yield Alert("store", str(facts.refusal), facts.refusal.fix)
@@ -149,6 +149,7 @@ def _of_workers(fleet: Fleet) -> Iterator[Alert]:
 
 
 def _said(group: WaitingGroup, at: float) -> str:
+    """Describe how many turns wait, why, and how long the first has waited."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 
@@ -258,8 +259,7 @@ def roster(
     """Return each worker of the last day: missing ones first, replaced and signed-off ones last.
 
     ``reports`` has the last report of each worker; ``ended`` those of workers that exited cleanly; ``rows`` the
-    unfinished
-    turns; ``now`` is in seconds since the epoch.
+    unfinished turns; ``now`` is in seconds since the epoch.
     """
     doing: dict[str, list[HeldTurn]] = defaultdict(list)
     for row in rows:

@@ -23,7 +23,7 @@ class Gauge:
 class Trouble:
     """A trouble that an outside system should hear of. Troubles of one kind and subject are reported once.
 
-    ``page`` is the address of the page that shows more.
+    ``kind`` is one of ``contract.notices.KINDS``; ``page`` is the address of the page that shows more.
     """
 
     kind: str

@@ -1,8 +1,7 @@
 """Readiness: publish a probe like a turn's task, and expect a worker to take it within seconds.
 
 A live process may still consume no messages. So the probe takes the way of a turn (broker, Celery, a slot's thread,
-the
-store), without a record, an event, a counter or an entry in Flower.
+the store), without a record, an event, a counter or an entry in Flower.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ class Prober:
     async def writable(self) -> None:
         """Check with a test write that the store accepts writes. Concurrent callers share one write.
 
-        A store that only reads (full, not the master, its disk gone) answers a ping all the same. Raises
-        ``StoreUnavailable``: it does not.
+        A store that is full, a replica, or without its disk still answers a ping. Raises ``StoreUnavailable``.
         """
         async with self._writing:
             if self._written and time.monotonic() - self._written < _WRITTEN_SECONDS:

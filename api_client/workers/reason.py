@@ -2,8 +2,7 @@
 
 ``why`` decides from a turn's record and the facts of the moment; ``reason.toml`` has the words. The first turn of a
 session waits for a worker from the moment it became due: at its submit, at the end of the turn before, after its
-delay,
-after a lost worker, or after a person's decision.
+delay, after a lost worker, or after a person's decision.
 """
 
 from __future__ import annotations
@@ -262,8 +261,7 @@ def _waits_since(head: Row, facts: Facts) -> float:
     """Return when a session's first turn became due, in seconds, from its next due time and its announcements.
 
     Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result
-    may be
-    early by at most the time waited. A turn in the fair queue has waited since its submit.
+    may be early by at most the time waited. A turn in the fair queue has waited since its submit.
     """
     if head.announced == 0:  # postponed, because its announcement still waits: the time of the announcement was noted
         since = float(head.announced_at)

@@ -186,6 +186,7 @@ async def _disk(settings: Settings) -> list[Alert]:
 
 
 async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor]) -> tuple[Facts, list[WorkerReport]]:
+    """Read the facts that concern every turn, and the last reports of workers that ended."""
     refusal, keys = await _refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()

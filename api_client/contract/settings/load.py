@@ -32,12 +32,9 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Load the settings.
 
     Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then the broker that
-    a
-    running ``turns up`` announces under ``HELIX_ROOT/.helix``. With that broker come that installation's
-    environment and
-    its models, unless HELIX_MODELS or the file names some. HELIX_MODELS decides which models exist; their blocks of
-    the file
-    still apply.
+    a running ``turns up`` announces under ``HELIX_ROOT/.helix``. With that broker come that installation's
+    environment and its models, unless HELIX_MODELS or the file names some. HELIX_MODELS decides which models exist;
+    their blocks of the file still apply.
 
     Raises:
             SettingsError: with every problem found, one line each.

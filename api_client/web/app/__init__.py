@@ -1,4 +1,4 @@
-"""The relay's application and its server: ``create_app`` for tests and other servers, ``serve`` for ``turns web``."""
+"""The relay's application and server: ``create_app`` for tests and other servers, ``serve`` for ``turns web``."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 
-#: How long a stop waits for open streams, and readiness for the store and for a worker to claim a probe.
+#: How long a stop waits for open streams, and readiness for the store and for a worker's claim of a probe.
 SHUTDOWN_SECONDS = 5
 READY_SECONDS = 1.5
 CLAIM_SECONDS = 3.0
-#: How long the loop waits for a thread that parses a large body, each time it has something to do; Python's is 0.005.
+#: Longest wait of the event loop for a thread that parses a large body; Python's default is 0.005.
 SWITCH_SECONDS = 0.0005
 
 health = APIRouter()
@@ -55,16 +55,16 @@ health = APIRouter()
 
 @health.get("/healthz", response_model=None)
 async def alive() -> Response:
-    """The process lives."""
+    """Answer that the process is alive."""
     return JSON({"status": "ok"})
 
 
 @health.get("/readyz", response_model=None)
 async def ready(relay: RelayOf) -> Response:
-    """A turn would be accepted and claimed: the store took a write, and workers took a probe within seconds.
+    """Answer whether a turn would be accepted and claimed: the store took a write, and workers took a probe.
 
-    A store that refuses says why, by its own word, with what to do. ``why`` names, as `turns doctor` does, what is
-    wrong with an installation that is ready all the same, and why turns wait.
+    A store that refuses is reported with its own word and with what to do. ``why`` lists the codes of faults and
+    waits, as `turns doctor` does, even if the installation is ready.
     """
     try:
         async with asyncio.timeout(READY_SECONDS):
@@ -77,26 +77,26 @@ async def ready(relay: RelayOf) -> Response:
     except TimeoutError:
         return JSON({"status": "unavailable"}, 503)
     known: dict[str, object] = {}
-    with suppress(StoreUnavailable, TimeoutError):  # codes alone: the words are for operators
+    with suppress(StoreUnavailable, TimeoutError):  # codes only: the words are for operators
         async with asyncio.timeout(READY_SECONDS):
             known = {"why": list(found)} if (found := await relay.client.workers.why()) else {}
     if not claimed:
         return JSON({"status": "no_worker"} | known, 503)
-    # The words of the problem are for operators alone.
+    # The words of the problem are for operators only.
     stale = {"policy": "a policy file cannot be used: see `turns doctor`"} if relay.client.policies.problems else {}
     return JSON({"status": "ok"} | stale | known)
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack | None = None) -> FastAPI:
-    """The application.
+    """Create the relay's application.
 
     Args:
-        settings: see ``contract/settings.py``.
-        client: reads and submits the turns; the application closes it when it stops. Made here if left out.
-        pack: makes the bundles that operators download from turns' pages; without it none is offered.
+            settings: see ``contract/settings.py``.
+            client: reads and submits the turns, and is closed by the application; created if left out.
+            pack: builds the bundles that operators download from turns' pages; without it none are offered.
 
     Raises:
-        SettingsError: no store is set, the file of keys is broken, or a policy file cannot be used.
+            SettingsError: no store is set, the file of keys is broken, or a policy file cannot be used.
     """
     client = client or TurnsClient(settings)
     client.policies.check()
@@ -115,7 +115,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
         title="helix-turns",
         version=api_client.__version__,
         lifespan=lifespan,
-        docs_url=None,  # both pages would load scripts from elsewhere
+        docs_url=None,  # both pages would load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -135,10 +135,11 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    """Turn an exception into the API's error object, or into an error page for browsers."""
     default = relay_of(request).settings.locale
     answer = _api_error(error, request.method, language_of(request, default))
     answer.message = readable(answer, request, default)
-    # Somebody looks for a page: programs ask below /v1, or for JSON.
+    # Browsers ask for a page; programs use paths below /v1/ or accept JSON.
     seeks_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
     if answer.status in {403, 404} and seeks_page:
         return error_page(answer)
@@ -163,7 +164,7 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
         case HTTPException():
             return ApiError(error.status_code, shown_text(str(error.detail)), code="http_error")
         case RequestValidationError():
-            # What came stays out of the message.
+            # The input itself stays out of the message.
             first = next(iter(error.errors()), {"loc": ("a parameter",), "msg": "is not valid"})
             name, said = str(first["loc"][-1]), str(first["msg"]).replace("Input should be", "must be")
             return bad_request(f"{name}: {said}", param=name, code="invalid_parameter")
@@ -171,9 +172,9 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which tells our log where it listens (with port 0 only it knows) and our streams when to end.
+    """A uvicorn server that logs its addresses, ends open streams on exit, and drops stuck readers.
 
-    A reader that takes nothing for ``stuck_seconds`` is dropped; 0: never.
+    A reader that takes nothing for ``stuck_seconds`` is dropped; 0 disables this.
     """
 
     def __init__(self, config: uvicorn.Config, stuck_seconds: float) -> None:
@@ -187,20 +188,20 @@ class _Server(uvicorn.Server):
         for server in self.servers if self.started else ():
             for listener in server.sockets:
                 if hasattr(socket_options, "TCP_USER_TIMEOUT"):
-                    # Accepted connections inherit it. The kernel resets one that nobody has read for this long;
-                    # until then at most its buffers are full, because a stream waits for its reader.
+                    # Accepted connections inherit the option. The kernel resets a connection that nobody reads for
+                    # this long; until then at most its buffers are full, because a stream waits for its reader.
                     stuck = int(self._stuck_seconds * 1000)
                     listener.setsockopt(socket_options.IPPROTO_TCP, socket_options.TCP_USER_TIMEOUT, stuck)
                 log.info("relay.listening", address=str(listener.getsockname()))
 
     async def main_loop(self) -> None:
-        """Wait for the end, and look after the date in the answers: once a second, not ten times."""
+        """Wait for the exit, and refresh the date header once a second instead of ten times."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ends.wait(), 1.0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM or SIGINT came."""
+        """Handle SIGTERM or SIGINT."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):
@@ -209,10 +210,10 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) -> None:
-    """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
+    """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn continues.
 
-    Raises ``SettingsError``: as ``create_app``; or an address others can reach without an API key. ``SystemExit``: the
-    address cannot be listened on.
+    Raises ``SettingsError`` as ``create_app``, and for an address that others can reach without an API key;
+    ``SystemExit`` if the address cannot be listened on.
     """
     require_fitting(settings)
     app = create_app(settings, pack=pack)
@@ -230,15 +231,15 @@ def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) ->
         port=port,
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # create_app has them
+        proxy_headers=False,  # create_app adds them
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    # Every stream takes two open files, to reader and store; the soft limit is often 1,024.
+    # Each stream needs two open files, to reader and store; the soft limit is often 1,024.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # "unlimited" is more than some systems give
+    with suppress(OSError, ValueError):  # "unlimited" is more than some systems allow
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()  # what is there now stays: the collector need not go through it again and again
+    gc.freeze()  # objects that exist now are permanent, so the collector may skip them
     _Server(config, settings.stuck_reader_seconds).run()

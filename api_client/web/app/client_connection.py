@@ -1,7 +1,7 @@
-"""A client's connection: uvicorn's.
+"""A client's connection with limits on time and number.
 
-A client's connection: uvicorn's, which waits for a request no longer than it has to. uvicorn itself lets a client
-connect and say nothing, or half a head, for ever: a few thousand of those and nobody else gets in.
+uvicorn lets a client connect and send nothing, or half a head, for ever: a few thousand such clients would keep all
+others out.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from api_client.web.wire import JSON
 log = structlog.get_logger(__name__)
 
 
-#: Longest time a client may take for the line and the headers of a request, as for its body (``body.BODY_SECONDS``).
+#: Longest time for the line and headers of a request; ``body.BODY_SECONDS`` limits the body.
 HEAD_SECONDS = 30.0
-#: Longest time until the first byte of the first head.
+#: Longest time until the first byte of a connection.
 FIRST_BYTE_SECONDS = 5.0
 #: Longest head of a request, in bytes.
 HEAD_BYTES = 16_384
-#: How long a client may go on sending after its request was refused, so that it reads why. Else it sees a reset.
+#: How long a refused client may go on sending, so that it reads the refusal instead of a reset.
 _LINGER_SECONDS = 5.0
-#: When to come again after a refusal for too many connections.
+#: Retry-After of a refusal for too many connections.
 _AGAIN_SECONDS = 5
-#: What a full relay still answers, over this many connections more.
+#: Paths that a full relay still answers, on this many further connections.
 _HEALTH, _HEALTH_CONNECTIONS = ("/healthz", "/readyz"), 64
 
 
@@ -44,16 +44,16 @@ class _Proxies(Protocol):
 
 
 class ClientConnection(H11Protocol):
-    """One connection. It is closed when a request's head is not whole within ``HEAD_SECONDS``.
+    """A connection that is closed if the head of a request is not complete within ``HEAD_SECONDS``.
 
-    Where all are taken, a new one has the place of the one that has waited longest without a request, of the address
-    that holds most of them; not of a trusted proxy, which waits for its clients.
+    When all places are taken, a new connection replaces the one that has been idle longest, of the address with the
+    most idle connections. Connections of trusted proxies are never replaced, because a proxy waits for its clients.
     """
 
-    #: Connections served at once.
+    #: Most connections at once.
     most = 4_096
     trusted: _Proxies = ()
-    #: Those that wait for a request, by network, the one that waits longest first.
+    #: Idle connections by network, longest idle first.
     _idle: ClassVar[dict[str, dict[ClientConnection, None]]] = {}
     _patience: asyncio.TimerHandle | None = None
     _patience_seconds = 0.0
@@ -61,11 +61,11 @@ class ClientConnection(H11Protocol):
 
     @classmethod
     def at_most(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
-        """The same for a server that serves this many connections at once, and trusts these proxies."""
+        """Return this class for a server with a limit of connections and these trusted proxies."""
         return type("ClientConnection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The client is there; its first request is awaited."""
+        """Admit a new connection, or refuse it if all places are taken."""
         super().connection_made(transport)
         self._network = network_of(self.client[0] if self.client else "")
         taken = len(self.connections)
@@ -80,13 +80,13 @@ class ClientConnection(H11Protocol):
         self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
 
     def close_idle(self) -> None:
-        """Another client needs the place."""
+        """Close the connection, because another client needs the place."""
         self._note_busy()
         self.connections.discard(self)
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came; between two idle requests only uvicorn's keep-alive counts, until the first of them."""
+        """Handle received bytes. An idle connection without any bytes is left to uvicorn's keep-alive."""
         if self._lingering is not None:
             return
         super().data_received(data)
@@ -96,20 +96,20 @@ class ClientConnection(H11Protocol):
             self._await_head(HEAD_SECONDS)
 
     def on_response_complete(self) -> None:
-        """An answer was sent; the next request may have come by now."""
+        """Note that the connection is idle, unless the next request has already arrived."""
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._note_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Free the place of a closed connection."""
         self._note_busy()
         if self._lingering is not None:
             self._lingering.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Bytes that are not HTTP get the one error object too, whatever ``msg`` says."""
+        """Answer bytes that are not HTTP with the API's error object."""
         self._lingering = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
         came, _ = self.conn.trailing_data
         long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]
@@ -117,7 +117,7 @@ class ClientConnection(H11Protocol):
         self._refuse(bad_request(most if long else "this is not a valid HTTP request"))
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer without an application, and close: when the client has sent all it wants to, or soon."""
+        """Answer without the application and close, once the client has finished sending or after a while."""
         body, request_id = json.dumps(error.body()).encode(), new_request_id()
         headers = {
             "content-type": "application/json",
@@ -138,7 +138,7 @@ class ClientConnection(H11Protocol):
         if self._lingering is None:
             self.transport.close()
         elif self.transport.can_write_eof():  # not through TLS
-            with contextlib.suppress(OSError):  # the client is gone
+            with contextlib.suppress(OSError):  # the client has disconnected
                 self.transport.write_eof()
 
     async def _health_only(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,7 +1,4 @@
-"""ASGI layers around the application.
-
-Every request gets an id, every fault an answer, every answer a log line; and ``HEAD`` works wherever there is ``GET``.
-"""
+"""ASGI middleware: gives requests ids, answers crashes, logs answers, supports ``HEAD`` wherever there is ``GET``."""
 
 from __future__ import annotations
 
@@ -28,19 +25,19 @@ log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
 _FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
-#: An untrusted proxy is noted once in this many seconds.
+#: An untrusted proxy is noted at most once in this many seconds.
 _NOTE_SECONDS = 60.0
 
 
 def new_request_id() -> str:
-    """A name for one request, by which its log lines are found."""
+    """Return a new id of a request, which its log lines carry."""
     return f"req-{secrets.token_hex(12)}"
 
 
 class ForwardedHeaders(ProxyHeadersMiddleware):
-    """ASGI middleware: the client's address and scheme, as trusted proxies forward them (``HELIX_TRUSTED_PROXIES``).
+    """Middleware that takes the client's address and scheme from trusted proxies (``HELIX_TRUSTED_PROXIES``).
 
-    An untrusted one that forwards is noted for `turns doctor`.
+    An untrusted proxy that forwards requests is noted for `turns doctor`.
     """
 
     _noted_at = float("-inf")
@@ -63,9 +60,9 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
 
 
 class RequestId:
-    """ASGI middleware: sets ``x-request-id``, binds it to the log, and turns a fault into a 500 that says nothing.
+    """Middleware that sets ``x-request-id``, logs each request, and answers crashes with a 500 without details.
 
-    ``HEAD`` is asked as ``GET``, and let off once the answer's head is sent.
+    ``HEAD`` runs as ``GET`` until the head of the answer is sent.
     """
 
     def __init__(self, app: ASGIApp, locale: str) -> None:
@@ -83,7 +80,7 @@ class RequestId:
         began, status, streams = time.monotonic(), 0, 0
         relay: Relay = scope["app"].state.relay
         traffic, settings = relay.traffic, relay.settings
-        # A proxy keeps its connections for all its clients: each of them has a share.
+        # A proxy shares its connections between all its clients, so each client gets a part.
         share = settings.max_connections // 2 if settings.trusted_proxies else 0
         address = network_of(scope["client"][0] if scope.get("client") else "")
 
@@ -111,7 +108,7 @@ class RequestId:
         except Exception as fault:
             log.error("request.crashed", **where(fault))
             if status:
-                raise  # an answer has begun: only a broken connection tells the client that it is not whole
+                raise  # an answer has begun: only a broken connection tells the client that it is incomplete
             error = internal_error(self.locale)
             await JSON(error.body(), error.status)(scope, receive, send_with_id)
         finally:
@@ -125,7 +122,7 @@ async def _ask_for_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send
     begun = asyncio.Event()
 
     async def receive_or_leave() -> Message:
-        """Return what the client sends; once the head is sent it is gone, as far as the application knows."""
+        """Return what the client sends, and a disconnect once the head of the answer is sent."""
         if not begun.is_set():
             message = await receive()
             if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):

@@ -1,4 +1,4 @@
-"""From a request's body and headers to the turn that is asked for."""
+"""Convert a request's body and headers to a turn request."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ from api_client.web.openwebui.background import background_task
 from api_client.web.openwebui.front_matter import unfenced
 from api_client.web.words import say
 
-#: Where a chat's id may stand, best first.
+#: Headers with a chat's id, best first.
 CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
-#: The note of a turn that names the message of a chat it answers.
+#: Metadata of a turn: the chat message that it answers.
 USER_MESSAGE = "user_message_id"
-#: Headers of Open WebUI kept as notes in the turn, for operators.
+#: Headers of Open WebUI that are kept in the turn's metadata, for operators.
 _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": USER_MESSAGE}
-#: Fields that a policy fills in where the body has none.
+#: Fields that a policy sets if the body does not.
 _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The meaning of one HTTP request.
+    """A parsed HTTP request for an answer.
 
     Attributes:
-        stream: the answer is wanted as a stream.
-        open_webui: the caller is Open WebUI, which understands status events inside chunks.
-        page: a page of Open WebUI shows the answer as it comes; a program that calls through it has none.
-        mode: how much of a streamed answer is shown before it is accepted.
-        task: the kind of background request this is, '' for a message (``background``).
-        include_usage: the stream is to end with what was used.
-        idempotency_key: '' without one.
-        question: a hash that a repeat of this request has too; '' where a repeat looks like a new question.
-        first, again: a client that counts its retries sends this for the first time, or once more.
+            stream: the answer is wanted as a stream.
+            open_webui: sent by Open WebUI, which understands status events inside chunks.
+            page: a page of Open WebUI shows the answer as it comes; programs that call through Open WebUI have
+            none.
+            mode: how much of a streamed answer is shown before it is accepted.
+            task: kind of background request (``background``), '' for a message.
+            include_usage: the stream should end with the usage.
+            idempotency_key: '' without one.
+            question: a hash that a repeat of this request shares; '' if a repeat looks like a new question.
+            first, again: a client that counts its retries sends this for the first time, or again.
     """
 
     request: TurnRequest
@@ -76,9 +77,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskedBy:
-    """Who asks: the headers, the settings as they are for this caller, the turn's owner.
+    """The caller's context: headers, the settings for this caller, and the turn's owner.
 
-    ``policy``: the policy files for this caller; ``problems`` takes the faults.
+    ``policy`` has the policy files for this caller; ``problems`` collects the faults.
     """
 
     headers: Headers
@@ -91,10 +92,10 @@ class AskedBy:
 def read_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
-    """Read a turn from a request.
+    """Read a chat request from a body and its headers.
 
-    Raises ``ApiError``: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
-    ``SettingsError``: the policy was never usable.
+    Raises ``ApiError``: 400 with all wrong fields, or 404 for an unknown model; ``SettingsError`` if the policy was
+    never usable.
     """
     by = AskedBy(headers, settings, owner, policy)
     wished = read(TurnBody, body, by.problems)
@@ -104,13 +105,13 @@ def read_ask(
 def ask_for(
     wished: Wishes, said: Any, spoken: str, by: AskedBy, *, system: str | None = None, notes: Mapping[str, str] = {}
 ) -> Ask:
-    """The turn that a body wishes. Raises as ``read_ask``.
+    """Build a chat request from a parsed body. Raises the errors of ``read_ask``.
 
-    ``said``: the conversation in it, as it came; ``spoken``: the language of its user, or empty; ``system``: what the
-    caller puts before it; ``notes``: its metadata.
+    ``said`` is the raw conversation; ``spoken`` the language of its user, or empty; ``system`` a system prompt to
+    put before it; ``notes`` metadata of the turn.
     """
     headers, policy, problems = by.headers, by.policy, by.problems
-    # The page of a chat is there when Open WebUI sends a message id, or at least a chat.
+    # Open WebUI has a page for the chat if it sends a message id, or at least a chat id.
     page = bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", "")))
     locale = wished.locale or locale_of(headers, spoken or by.settings.locale)
     model, key, escalation = "", "", None
@@ -119,7 +120,7 @@ def ask_for(
             key = read_idempotency_key(headers)
     with problems:
         model = read_model(wished.model, by.settings)
-    if wished.response_format not in (None, {"type": "text"}):  # who asked for a schema would take the prose for it
+    if wished.response_format not in (None, {"type": "text"}):  # prose would be taken for the schema's object
         message = "response_format: is not supported here; ask for the form in the message, and check it by a validator"
         problems.add(bad_request(message, param="response_format", code="unsupported_parameter"))
     settings = by.settings.of_model(model)
@@ -169,7 +170,7 @@ def _rules(wished: Wishes, settings: Settings, model: str, locale: str, page: bo
         settings.max_messages,
         settings.max_message_chars,
         text=wished.PARTS,
-        vision=not model or settings.of_model(model).vision,  # without a model nobody knows
+        vision=not model or settings.of_model(model).vision,  # without a known model vision is unknown
         locale=locale,
         go_on=say("go_on", locale) if page else "",
     )
@@ -182,8 +183,8 @@ def _ask(
     shown_by = StreamMode.LIVE if page else StreamMode.VALIDATED
     question = ""
     if not key and (page or retries):
-        # All that makes the question: the request, its chat, and the message it answers. Open WebUI's Regenerate has a
-        # new message id but the same id of the user's message; an edited message has another.
+        # A question is identified by the request, its chat, and the message it answers. Open WebUI's Regenerate
+        # has a new message id but the same id of the user's message; an edited message has another.
         session_id = request.session_id if chat_id else ""
         same = replace(asked_of(request), metadata={}, key="", session_id=session_id).to_json()
         question = _digest(headers.get("x-owui-user-message-id", "") if page else "client", same)
@@ -203,7 +204,7 @@ def _ask(
 
 
 def _as_accepted(messages: Messages) -> Messages:
-    """The conversation with its answers as the agent wrote them, not as a page showed them."""
+    """Return the conversation with answers as the agent wrote them, not as a page showed them."""
     return tuple(
         {**message, "content": unfenced(detached(message["content"]))} if message["role"] == "assistant" else message
         for message in messages
@@ -211,7 +212,7 @@ def _as_accepted(messages: Messages) -> Messages:
 
 
 def read_idempotency_key(headers: Headers) -> str:
-    """The key that makes a repeat of a request find what the first one made; '' without one.
+    """Read the idempotency key of a request; '' without one.
 
     Raises ``ApiError``: 400 ``invalid_idempotency_key``.
     """
@@ -229,10 +230,10 @@ def _is_id(text: str) -> bool:
 
 
 def _session_id(owner: str, chat_id: str, key: str) -> str:
-    """The session: of the owner and the chat, so that another owner's chat id opens nothing.
+    """Return the session of an owner's chat, so that another owner's chat id opens nothing.
 
-    The chat's id is any text, because only its hash is ever used as a name. Without a chat the session is new; with an
-    idempotency key it is the same new one for each repeat, because the repeat must be the same request.
+    Only a hash of the chat id is used as a name. A request without a chat gets a new session; repeats with an
+    idempotency key get the same new session, because they must be the same request.
     """
     if chat_id:
         return f"chat-{_digest(owner, chat_id)}"

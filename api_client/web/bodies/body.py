@@ -1,9 +1,8 @@
-"""The one door for request bodies: JSON that means the same to every reader, or a clear refusal.
+"""Read request bodies: strict JSON that means the same to every reader, or a clear refusal.
 
-The framework's own parsing lets NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size through, or fails
-on them with a 500. No body holds up other callers: values are counted before anything is parsed, and large bodies
-are parsed one at a time in a thread, those of each owner in turn, by steps of milliseconds
-(``tests.lab.bench.hostile``).
+The framework's parser accepts NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size, or answers 500.
+No body blocks other callers: values are counted before parsing, and large bodies are parsed one at a time in a
+thread, alternating between owners, in steps of milliseconds (``tests.lab.bench.hostile``).
 """
 
 from __future__ import annotations
@@ -25,41 +24,41 @@ from starlette.requests import Request
 
 from api_client.web.errors import ApiError, bad_request, shown, shown_text
 
-#: Where a request's scope says whose it is, once that is known.
+#: Key of a request's scope with the owner, once known.
 OWNER = "helix.owner"
-#: Where it says how long its body was, once it is read.
+#: Key of a request's scope with the length of the body, once read.
 _SIZE = "helix.body_bytes"
 MAX_DEPTH = 64
-#: Most values (objects, lists, texts, numbers, ...) in a body: each costs far more memory than its bytes.
+#: Most values (objects, lists, texts, numbers, ...) of a body: each costs far more memory than its bytes.
 MAX_VALUES = 100_000
-#: Longest time a client may take to send its body.
+#: Longest time for a client to send its body.
 BODY_SECONDS = 30.0
-#: Bytes of large bodies that are read at once, over all callers; what comes on top is asked to come again.
+#: Bytes of large bodies in memory at once, over all callers; further bodies are asked to come again.
 MAX_READING_BYTES = 64 * 2**20
 _AGAIN_SECONDS = 1
 #: No field needs more; Python itself refuses 4,300.
 _MAX_DIGITS = 100
-#: Larger bodies are parsed off the event loop.
+#: Larger bodies are parsed outside the event loop.
 _LARGE_BYTES = 16 * 1024
 
 _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
-#: Everything but what begins a value, or another one behind it.
+#: All bytes but those that begin a value or separate values.
 _NO_BEGINNING = bytes(set(range(256)) - set(b"[{,"))
 _PIECE_BYTES = 64 * 1024
-#: Where a value is: its parent's trail and its own key. A chain, so that names are spelled only for errors.
+#: Path to a value: its parent's path and its own key. Names are spelled out only for errors.
 _Trail: TypeAlias = "tuple[_Trail, str | int] | None"
 _T = TypeVar("_T")
 
 
 class _Unfit:
-    """Marks where the parser found a value no reader should see, until the walk knows what the field is called."""
+    """Marks a value that no reader should see, until its field's name is known."""
 
     def __init__(self, why: str) -> None:
         self.why = why
 
 
 class _Parser:
-    """One thread: large bodies wait for each other, and not for other work. Owners take turns."""
+    """A thread for large bodies, which alternates between owners."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body")
@@ -99,7 +98,7 @@ class _Body:
 
 
 class _Reading:
-    """The bytes of bodies in memory, from their reading until they are parsed: in all, and of each owner."""
+    """Counts the bytes of bodies in memory from reading until parsing, in total and by owner."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -112,12 +111,12 @@ class _Reading:
         self.of[body.owner] += len(piece)
 
     def refuse(self, body: _Body) -> None:
-        """Keep nothing of it, now or later: its sender may go on for a while."""
+        """Drop a body and keep nothing more of it, though its sender may go on sending."""
         body.refused = True
         self.drop(body)
 
     def drop(self, body: _Body) -> None:
-        """It was parsed, refused, or its sender has gone."""
+        """Release a body that was parsed, refused, or abandoned by its sender."""
         self.unread.discard(body)
         self.bytes -= len(body.data)
         self.of[body.owner] -= len(body.data)
@@ -126,7 +125,7 @@ class _Reading:
             del self.of[body.owner]
 
     def has_room(self, body: _Body, size: int) -> bool:
-        """Return whether this many bytes more have room, where need be in place of a body of who has most and reads on.
+        """Return whether this many more bytes fit, dropping the unread body of the largest owner if necessary.
 
         No owner takes more than half. Without keys there is one owner, ''.
         """
@@ -146,16 +145,15 @@ _reading = _Reading()
 
 
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
-    """The request's body as a JSON object. Arguments and errors as ``read_as``."""
+    """Read the request's body as a JSON object. Arguments and errors as ``read_as``."""
     return await read_as(request, limit, lambda body: body)
 
 
 async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
-    """Return what ``make`` makes of the request's body; of a large body it is made off the event loop, as it is parsed.
+    """Read the request's body and convert it by ``make``; large bodies are converted outside the event loop.
 
-    ``limit``: largest body in bytes, measured while reading. ``make`` is pure, because it may run in a thread.
-
-    Raises ``ApiError``: 400, 408, 413, 415 or 429; else what ``make`` raises.
+    ``limit`` is the largest body in bytes. ``make`` must be pure, because it may run in a thread. Raises
+    ``ApiError``: 400, 408, 413, 415 or 429; and what ``make`` raises.
     """
     _check_headers(request)
     body = _Body(str(request.scope.get(OWNER, "")))
@@ -172,24 +170,24 @@ async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]],
 
 
 def has_body(request: Request) -> bool:
-    """Return whether the request brings a body along."""
+    """Return whether the request has a body."""
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
 def size_of(request: Request) -> int:
-    """Bytes of the request's body, once ``read_as`` has read it."""
+    """Return the bytes of the request's body, after ``read_as`` has read it."""
     return int(request.scope[_SIZE])
 
 
 async def off_the_loop(work: Callable[[], _T], owner: str = "") -> _T:
-    """The result of work on a large text that holds up no other caller; one at a time, of each owner in turn."""
+    """Run work on a large text outside the event loop, one at a time, alternating between owners."""
     return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
 def _uncollected(work: Callable[[], _T]) -> _T:
-    """Work without the garbage collector, which would go through 100,000 values while everybody waits.
+    """Run work without the garbage collector, which would visit 100,000 values while everybody waits.
 
-    JSON has no cycles; only the one thread of ``_parser`` switches the collector.
+    JSON has no cycles; only the thread of ``_parser`` switches the collector.
     """
     gc.disable()
     try:
@@ -200,7 +198,7 @@ def _uncollected(work: Callable[[], _T]) -> _T:
 
 @asynccontextmanager
 async def in_time() -> AsyncIterator[None]:
-    """The time a client has to send its body. Raises ``ApiError``: 408 ``request_timeout``."""
+    """Limit the time in which a client sends its body. Raises ``ApiError``: 408 ``request_timeout``."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             yield
@@ -211,7 +209,7 @@ async def in_time() -> AsyncIterator[None]:
 
 
 def _check_headers(request: Request) -> None:
-    if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may have believed the other one
+    if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may have believed the other header
         message = "Content-Length and Transfer-Encoding say two things about one body"
         raise ApiError(400, message, param="Content-Length", code="invalid_value", headers={"connection": "close"})
     content_type = request.headers.get("content-type", "")
@@ -227,6 +225,7 @@ def _check_headers(request: Request) -> None:
 
 
 async def _read(request: Request, body: _Body, limit: int) -> None:
+    """Read the body. A refused body is read on for a while and discarded, so that its sender gets the answer."""
     size = 0
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > 2 * limit:  # more than would be read before the refusal
@@ -255,7 +254,7 @@ def _too_large(limit: int) -> ApiError:
 
 
 def parse_object(body: bytes | bytearray) -> dict[str, Any]:
-    """Read a JSON object strictly.
+    """Parse a JSON object strictly.
 
     Raises ``ApiError``: 400 ``invalid_json``, with line and column or the field's name.
     """
@@ -282,17 +281,15 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Return whether JSON holds more than ``MAX_VALUES`` values, by counting its bytes: nothing is parsed for it.
+    """Return whether JSON has more than ``MAX_VALUES`` values, by counting bytes without parsing.
 
-    Every value but the first follows a comma or an opening bracket outside of texts. It goes by small pieces, so that
-    it never holds up others, needs no memory, and ends once it knows.
+    Every value but the first follows a comma or an opening bracket outside of strings. Works in small pieces, so it
+    neither blocks others nor needs memory.
     """
     count, in_text, escaped = 0, False, False
     for start in range(0, len(body), _PIECE_BYTES):
-        piece = body[
-            start + escaped : start + _PIECE_BYTES
-        ]  # a quote that the piece before escaped at its end does not count
-        # Runs of backslashes pair off from the left; one that is left over escapes what follows.
+        piece = body[start + escaped : start + _PIECE_BYTES]  # skip a quote that the piece before escaped
+        # Backslashes pair off from the left; a remaining one escapes the next character.
         plain = piece.replace(b"\\\\", b"")
         escaped = plain.endswith(b"\\")
         texts = plain.replace(b'\\"', b"").split(b'"')
@@ -320,14 +317,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(root: Any) -> None:
-    """Refuse what no reader should see, naming the field. No recursion: the depth is checked here."""
+    """Refuse values that no reader should see, naming their field. Checks the depth without recursion."""
     opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
     while opened:
         trail, children = opened[-1]
         for key, value in children:
             here = (trail, key) if len(opened) > 1 else None
             if isinstance(value, str):
-                if not value.isascii() or "\0" in value:  # far cheaper than the search, and the usual case
+                if not value.isascii() or "\0" in value:  # much cheaper than the search, and the usual case
                     _check_text(here, value)
             elif isinstance(value, dict | list):
                 if len(opened) > MAX_DEPTH and value:
@@ -350,7 +347,7 @@ def _check_text(trail: _Trail, text: str) -> None:
 
 
 def _name(trail: _Trail) -> str | None:
-    """The field's name as people write it: ``messages[0].content``."""
+    """Return the field's name as people write it: ``messages[0].content``."""
     parts: list[str] = []
     while trail is not None:
         trail, key = trail

@@ -1,8 +1,8 @@
-"""Reading the messages of a request: roles, texts, sizes, and each one's content: a text, or a list of parts.
+"""Read the messages of a request: roles, texts, sizes, and the parts of each content.
 
-Images and files become text, or are refused. A chat sends its whole history with each message. So what cannot be read
-is refused in a new message only; in an earlier one it is left out with a note to the agent: else one image would end
-the chat for good.
+Images and files become text, or are refused. A chat sends its whole history with each message, so unreadable parts
+are refused in the new message only. In an earlier message they are replaced by a note to the agent; otherwise one
+image would end the chat for good.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from api_client.web.errors import ApiError, Problems, bad_request, shown
 from api_client.web.words import say
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
-#: Files whose content is text, by the media type in their ``data:`` address.
+#: Text files, by the media type in their ``data:`` URL.
 _TEXT_FILE = re.compile(
     r"data:(?:text/[\w.+-]{1,80}|application/(?:json|(?:x-)?ya?ml|xml))(?:;[^,;]{0,80}){0,4};base64,"
 )
@@ -29,12 +29,14 @@ _TEXT_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationRules:
-    """What a conversation may be.
+    """The limits of a conversation.
 
     Attributes:
-        roles, messages, chars: the roles in it, how many messages at most, characters of each.
-        text: types of its parts that are texts. vision: the model reads images. locale: the language of our words.
-        go_on: what the user says after the assistant's last text (Open WebUI's Continue); empty: none may end with it.
+            roles, messages, chars: allowed roles, most messages, most characters of each.
+            text: types of parts that are texts. vision: the model reads images. locale: language of our notes.
+            go_on: user message to add after a final assistant message (Open WebUI's Continue); empty: a
+            conversation must end
+              with the user.
     """
 
     roles: tuple[str, ...]
@@ -46,21 +48,21 @@ class ConversationRules:
     go_on: str = ""
 
 
-#: A text and the images that belong to it: the text names each image's file.
+#: A text and its images: the text names each image's file.
 _Content: TypeAlias = "tuple[str, tuple[Image, ...]]"
 #: A conversation, oldest first, each message with role and text.
 Messages: TypeAlias = tuple[dict[str, str], ...]
 
 
 def _content(content: Any, name: str, rules: ConversationRules, problems: Problems, *, new: bool) -> _Content:
-    """The content of the field ``name``; ``new``: it is part of what is asked now, not of an earlier message.
+    """Read the content of the field ``name``. ``new`` means the message being asked now, not an earlier one.
 
-    Raises ``ApiError``: 400 with the name of the field that is wrong.
+    Raises ``ApiError``: 400 with the name of the wrong field.
     """
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
     if not isinstance(content, list):
-        # Not what came: it may be a user's text in the wrong wrapping.
+        # Do not echo the input: it may be a user's text in the wrong wrapping.
         raise bad_request(f"{name}: must be a text or a list of parts", param=name, code="invalid_type")
     texts: list[str] = []
     images: dict[Image, None] = {}
@@ -107,7 +109,7 @@ def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content
 
 
 def _text_of(part: Mapping[str, Any]) -> str | None:
-    """The text of a text file, behind its name; None for any other file."""
+    """Return a text file's text after its name; None for any other file."""
     wrapped = part.get("file")
     file = wrapped if isinstance(wrapped, dict) else part
     data = file.get("file_data")
@@ -128,9 +130,9 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 def read_conversation(
     raw: Any, field: str, rules: ConversationRules, problems: Problems
 ) -> tuple[Messages, tuple[Image, ...]]:
-    """The conversation in the list ``raw``, which the caller calls ``field``, and the images of its new part.
+    """Read the conversation in the list ``raw``, named ``field`` in messages, and the images of its new part.
 
-    Its last message is the user's. ``problems`` takes the faults of each message.
+    The last message is the user's. ``problems`` collects the faults of each message.
     """
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"
@@ -147,7 +149,8 @@ def read_conversation(
         with problems:
             said, found = _message(given, f"{field}[{index}]", rules, problems, last=index == len(raw) - 1)
             messages.append(said)
-            # A question that failed is before this one without an answer; its images were perhaps never stored.
+            # The message before may be a failed question without an answer, whose images were perhaps never
+            # stored.
             images = {} if said["role"] == "assistant" else images | dict.fromkeys(found)
             size += len(said["content"])
     if size > MAX_TEXT_CHARS:
@@ -168,11 +171,11 @@ def _message(
         problems.add(bad_request(message, param=f"{name}.role"))
         role = "user"
     if given is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
-        given = ""  # a call of a tool by another model, earlier in this chat
+        given = ""  # a tool call by another model, earlier in this chat
     known, images = len(problems.found), tuple[Image, ...]()
     if not isinstance(given, str):
         given, images = _content(given, f"{name}.content", rules, problems, new=last)
-    # An answer that was delivered may come back in the history, so only the whole conversation bounds it.
+    # A delivered answer may come back in the history, so only the limit of the whole conversation applies.
     most = MAX_TEXT_CHARS if role == "assistant" else rules.chars
     if len(given) > most:
         raise _too_long(f"{name}.content", len(given), most)
@@ -185,7 +188,7 @@ def _message(
 
 
 def _says_something(text: str) -> bool:
-    """True if a letter is not white space, a control, or of no width. By pieces, since it may be a million spaces."""
+    """Return whether a text has a visible character. Works in pieces, because it may be a million spaces."""
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

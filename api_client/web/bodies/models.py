@@ -1,6 +1,6 @@
-"""Models of requests' bodies: each limit is here once, and the OpenAPI document follows from them.
+"""Models of request bodies. Each limit is declared here once, and the OpenAPI document follows from them.
 
-What a field may be by the settings only is read by the functions at the end. The messages are declared here and read in
+Functions at the end read fields that depend on the settings. Messages are declared here and read in
 ``conversation`` and ``response_input``.
 """
 
@@ -29,7 +29,7 @@ from api_client.web.language import Locale
 MAX_ID_CHARS = 255
 
 
-#: What a part of a response's input may be called when it is a text.
+#: Types of text parts in a response's input.
 INPUT_PARTS = ("input_text", "output_text", "text")
 #: OpenAI's limits for ``metadata``.
 _PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
@@ -41,13 +41,13 @@ _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object",
 
 
 class StreamMode(StrEnum):
-    """The part of an answer that is shown before it is accepted."""
+    """How much of an answer is shown before it is accepted."""
 
-    #: The draft as it comes, taken back when it is void; in frames that Open WebUI understands.
+    #: The draft as it comes, withdrawn if it becomes void; in frames that Open WebUI understands.
     LIVE = "live"
-    #: The draft as reasoning, the answer after it is accepted.
+    #: The draft as reasoning, and the answer after it is accepted.
     DRAFT = "draft"
-    #: Nothing but the accepted answer.
+    #: Only the accepted answer.
     VALIDATED = "validated"
 
 
@@ -68,15 +68,15 @@ _WORD = Field(strict=False)
 
 
 class Body(BaseModel):
-    """A body, or an object in one. A field that is null counts as left out."""
+    """A request body, or an object in it. A field that is null counts as missing."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class EscalationBody(Body):
-    """The wish of a request for the case that all attempts have failed; the settings say what it leaves out.
+    """The escalation that a request asks for; the settings provide missing fields.
 
-    Its limits are those of ``check_escalation``, which settings and clients in Python obey too.
+    ``check_escalation`` has its limits, which apply to settings and Python clients too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -89,13 +89,13 @@ class EscalationBody(Body):
 
 
 class StreamOptions(Body):
-    """Contents of a stream beside the answer."""
+    """What a stream contains besides the answer."""
 
     include_usage: bool | None = None
 
 
 class Wishes(Body):
-    """Fields of a request for an answer. The conversation is in the field ``SAID``, its texts in its ``PARTS``."""
+    """Fields of a request for an answer. The conversation is in the field ``SAID``, its text parts in ``PARTS``."""
 
     SAID: ClassVar[str]
     PARTS: ClassVar[tuple[str, ...]]
@@ -152,7 +152,7 @@ class ResponseBody(Wishes):
 
 
 class DecisionBody(Body):
-    """The body of ``/v1/inbox/{turn_id}/decision``. ``by`` is the first version's word for ``for``."""
+    """The body of ``/v1/inbox/{turn_id}/decision``. ``by`` is an older name of ``for``."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
 
@@ -169,10 +169,10 @@ _B = TypeVar("_B", bound=Body)
 
 
 def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
-    """The body as its model. ``problems`` takes its faults; a field that is wrong counts as left out then.
+    """Validate a body as its model.
 
-    Raises ``ApiError``: 400 ``invalid_value`` or ``invalid_type``, where nobody takes it; it names each field that is
-    wrong, what came and what is allowed.
+    With ``problems``, faults are collected there and wrong fields count as missing. Otherwise raises ``ApiError``:
+    400 ``invalid_value`` or ``invalid_type``, which names each wrong field, its value and what is allowed.
     """
     try:
         return model.model_validate(body)
@@ -191,7 +191,7 @@ def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = N
 
 @cache
 def schema_of(model: type[Body]) -> dict[str, Any]:
-    """The model's JSON Schema, without references."""
+    """Return the model's JSON Schema without references."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
@@ -217,7 +217,7 @@ def operation(model: type[Body]) -> dict[str, Any]:
 def _refused(
     schema: dict[str, Any], trail: tuple[int | str, ...], kind: str, given: Any, body: Mapping[str, Any]
 ) -> ApiError:
-    """The error of a field. One that describes itself is named whole, not by the item in it that is wrong."""
+    """Return the error of a field. A field with a description is named as a whole, not by its wrong item."""
     name = ""
     for step in trail:
         within = _plain(schema)
@@ -254,7 +254,7 @@ def _allowed(field: dict[str, Any]) -> str:
 
 
 def read_model(model: Any, settings: Settings) -> str:
-    """The model that is asked for. Raises ``ApiError``: 400 when it is not a name; as ``known_model``."""
+    """Return the requested model. Raises ``ApiError``: 400 if it is no name, 404 if it is unknown."""
     if not isinstance(model, str) or not model:
         allowed = ", ".join(settings.models)
         raise bad_request(f"model: must be one of {allowed}; got {shown(model)}", param="model")
@@ -262,7 +262,7 @@ def read_model(model: Any, settings: Settings) -> str:
 
 
 def known_model(model: str, settings: Settings) -> str:
-    """The model, if it is offered here. Raises ``ApiError``: 404 ``model_not_found``."""
+    """Return the model if it is offered here. Raises ``ApiError``: 404 ``model_not_found``."""
     if model not in settings.models:
         message = f"the model {shown(model)} does not exist here; there is: {', '.join(settings.models)}"
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -270,7 +270,7 @@ def known_model(model: str, settings: Settings) -> str:
 
 
 def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """The validators that are asked for, each once; ``problems`` takes those that are not offered."""
+    """Return the requested validators, each once; ``problems`` collects those that are not offered."""
     for index, name in enumerate(names):
         if name not in offered:
             wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"
@@ -280,9 +280,9 @@ def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Prob
 
 
 def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
-    """The escalation a request asks for; what it leaves out is as the settings say.
+    """Return the requested escalation, completed by the settings.
 
-    Raises ``ApiError``: 400 ``model_not_found``: else a key could reach models it may not use.
+    Raises ``ApiError``: 400 ``model_not_found``, so that a key cannot reach models it may not use.
     """
     if wanted.model and wanted.model not in settings.models:
         message = f"escalation.model: unknown model {shown(wanted.model)}; known: {', '.join(settings.models)}"

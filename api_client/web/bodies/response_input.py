@@ -1,7 +1,7 @@
-"""Reading the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can keep its word on.
+"""Read the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can fulfil.
 
-What would change the answer's meaning if it were ignored (tools, a stored conversation, a schema) is refused by name;
-what only tunes a model (temperature, reasoning effort, ...) means nothing to an agent and is ignored.
+Fields that would change the answer's meaning (tools, a stored conversation, a schema) are refused by name. Fields
+that only tune a model (temperature, reasoning effort, ...) mean nothing to an agent and are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api_client.web.bodies.models import ResponseBody, read
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.language import spoken_in
 
-#: Fields that may be there only when they ask for nothing, and what to do instead.
+#: Fields that must ask for nothing -> what to do instead.
 _REFUSED = {
     "previous_response_id": "send the whole conversation in input",
     "conversation": "send the whole conversation in input, and name it by the field session_id",
@@ -27,16 +27,16 @@ _REFUSED = {
     "tools": "the agent brings its own tools",
     "stream_mode": "a response shows the accepted answer only",
 }
-#: Notes in the turn's metadata, from which the response is made again when it is read later.
+#: Keys of the turn's metadata from which the response is rebuilt when it is read later.
 BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
 
 
 def read_response_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
-    """Read a turn from the body of a response, as ``read_ask``.
+    """Read a chat request from the body of a response.
 
-    Raises ``ApiError``: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
+    Raises ``ApiError``: 400 with all wrong fields, or 404 for an unknown model.
     """
     by = AskedBy(headers, settings, owner, policy)
     problems = by.problems

@@ -1,4 +1,4 @@
-"""The caller of a request: the API key decides, in one place."""
+"""Identify the caller of a request by its API key."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from api_client.web.relay.relay import Relay, relay_of
 MAX_USER_CHARS = 255
 SIGNED_USER = "x-openwebui-user-jwt"
 USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
-#: The limits of an owner, 0: none. Turns a minute of a key that names no number; turns that have not ended; bytes of
-#: requests within HELIX_RETENTION_SECONDS, half of it at once; requests in progress at a relay, streams included.
+#: Limits of an owner, 0 for none: turns a minute of a key without its own number; unfinished turns; bytes of
+#: requests within HELIX_RETENTION_SECONDS, half of them at once; requests in progress at a relay, streams included.
 TURNS_PER_MINUTE = 60
 UNFINISHED_TURNS = 100
 STORED_BYTES = 256 * 2**20
@@ -36,17 +36,17 @@ REQUESTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller, with its rights.
+    """The caller and its rights.
 
     Attributes:
-        owner: whose turns these are.
-        operator: may also see and cancel everybody's.
-        metrics: may read figures over all owners; operators may too.
-        models: the models they may use; empty: all.
-        limits: what they may submit; none where no key is configured.
-        forwards_users: speaks for several users; ``owner`` is still the key's.
-        share: of the slots, beside other owners.
-        holder: what folders are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
+            owner: owner of its turns.
+            operator: may also see and cancel everybody's turns.
+            metrics: may read figures of all owners; operators may too.
+            models: models that it may use; empty for all.
+            limits: what it may submit; none if no key is configured.
+            forwards_users: acts for several users; ``owner`` is still the key's.
+            share: its share of the slots.
+            holder: the key's owner by name, to which folders are granted (``HELIX_PHASE_DIRECTORIES``).
     """
 
     owner: str
@@ -60,18 +60,18 @@ class Caller:
 
     @property
     def keyless(self) -> bool:
-        """Asks where no keys are configured."""
+        """Return whether no keys are configured."""
         return self.owner == LOCAL_OWNER
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings as this caller sees them: with its own models only."""
+        """Return the settings with only the models that this caller may use."""
         if not self.models:
             return settings
         return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
 
 
 def require_operator(caller: Caller, does: str) -> None:
-    """Let operators through; ``does`` says what only they do, such as ``orders workers``.
+    """Let only operators through. ``does`` says what is reserved for them, such as ``orders workers``.
 
     Raises ``ApiError``: 403 ``operators_only``.
     """
@@ -81,7 +81,7 @@ def require_operator(caller: Caller, does: str) -> None:
 
 
 def needs_token() -> ApiError:
-    """Return what somebody hears who asks without a key for what only an operator may do."""
+    """Return the error for a caller without a key that asks for what only an operator may do."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
         "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
@@ -90,14 +90,14 @@ def needs_token() -> ApiError:
 
 
 def needs_key(relay: Relay) -> bool:
-    """True when keys are configured, also when none of them is valid any more."""
+    """Return whether keys are configured, even if none of them is valid any more."""
     return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
 
 
 async def holder_of(request: Request) -> Caller:
-    """The holder of the key, not the user that it speaks for.
+    """Return the holder of the request's key, not the user that it acts for.
 
-    Raises ``ApiError``: 401 ``invalid_api_key``; 429 ``too_many_guesses``; 403 ``loopback_only`` when no key is
+    Raises ``ApiError``: 401 ``invalid_api_key``; 429 ``too_many_guesses``; 403 ``loopback_only`` if no key is
     configured and the caller is not local.
     """
     relay = relay_of(request)
@@ -113,23 +113,23 @@ async def holder_of(request: Request) -> Caller:
 
 
 async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> Caller:
-    """The caller: the key's owner, or the user the key speaks for.
+    """Return the caller: the key's owner, or the user that the key acts for.
 
-    Raises ``ApiError``: as ``holder_of``; 403 ``user_required`` from a key for several users that names none.
+    Raises ``ApiError`` as ``holder_of``, and 403 ``user_required`` if a key for several users names none.
     """
     return caller_for(holder, request) if holder.forwards_users else holder
 
 
 def caller_for(holder: Caller, request: Request) -> Caller:
-    """The user that the holder of a key speaks for in this request. Raises ``ApiError``: 403 ``user_required``.
+    """Return the user that a key acts for in this request. Raises ``ApiError``: 403 ``user_required``.
 
-    Signed by Open WebUI where we know its secret, else in its plain words.
+    Open WebUI's signature is required if its secret is configured; otherwise a plain header names the user.
     """
     headers, secret = request.headers, relay_of(request).settings.user_jwt_secret
     if secret:
         user, wanted = signed_user(headers.get(SIGNED_USER, ""), secret), "a valid X-OpenWebUI-User-Jwt"
     else:
-        # With two of them, one may be the user's own.
+        # If there are two, the user may have sent one of them.
         users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
         user, wanted = users[0] if len(users) == 1 else "", "X-Owui-User-Id or X-OpenWebUI-User-Id"
     if not (user and len(user) <= MAX_USER_CHARS):
@@ -139,14 +139,14 @@ def caller_for(holder: Caller, request: Request) -> Caller:
 
 
 async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
-    """The owner whose turns the caller may see, or None: everybody's. Raises as ``caller_of``."""
+    """Return the owner whose turns the caller may see, or None for everybody's. Raises the errors of ``caller_of``."""
     return None if caller.operator else caller.owner
 
 
 async def require_metrics(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> None:
-    """Let those through who may read figures over all owners' turns; this machine, where no key is configured.
+    """Let only callers through who may read figures of all owners; without keys, this machine.
 
-    Raises ``ApiError``: 403 ``operators_only``; else as ``holder_of``.
+    Raises ``ApiError``: 403 ``operators_only``, and the errors of ``holder_of``.
     """
     if needs_key(relay_of(request)) and not holder.metrics:
         message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
@@ -154,7 +154,7 @@ async def require_metrics(request: Request, holder: Annotated[Caller, Depends(ho
 
 
 def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | None:
-    """The holder of the key in an ``Authorization`` header; None for anything else."""
+    """Return the holder of the key in an ``Authorization`` header; None for anything else."""
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     bearer, offered = scheme.lower() == "bearer", hash_of(given.strip())
     address = request.client.host if request.client else ""
@@ -167,11 +167,9 @@ def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | N
 
 
 def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
-    """The holder of the key with this hash (``keys.hash_of``), None when no valid key has it.
+    """Return the holder of the key with this hash; None if no valid key has it.
 
-    Without keys the operator's token is the only one.
-
-    Every key is compared whatever the result, so that the answer's time tells nothing.
+    Without keys the operator's token is the only key. Every key is compared, so that the time reveals nothing.
     """
     limits = OwnerLimits(
         per_minute=TURNS_PER_MINUTE, unfinished=UNFINISHED_TURNS, stored_bytes=STORED_BYTES, requests=REQUESTS
@@ -205,14 +203,14 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
 
 
 async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:
-    """Count a request of a program as its owner's until its answer has been sent; none of another site's page.
+    """Count a program's request as in progress until its answer is sent. Refuses pages of other sites.
 
-    Raises ``ApiError``: 429 ``too_many_requests``; 403 ``cross_site``; as ``caller_of``.
+    Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``, and the errors of ``caller_of``.
     """
     require_own_site(request)
     owner = holder.owner
     if holder.forwards_users:
-        with suppress(ApiError):  # some routes are about no user
+        with suppress(ApiError):  # some routes concern no user
             owner = caller_for(holder, request).owner
     if not holder.keyless:
         request.scope[OWNER] = owner
@@ -221,11 +219,12 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
 
 
 async def _named(turn_id: str, request: Request, reach: Annotated[str | None, Depends(reach_of)]) -> str:
-    """The turn that a path names: by its id, the beginning of it, or ``last``. Raises as ``find_turn``."""
+    """Return the turn of a path: an id, the beginning of an id, or ``last``. Raises the errors of ``find_turn``."""
     return await find_turn(relay_of(request).client.lists, turn_id, owner=reach)
 
 
-#: For all routes of programs. The key's holder, for routes that are about no user; the caller; whose turns it may see.
+#: For all routes of programs: the key's holder, for routes that concern no user; the caller; the owner whose turns
+#: it may see.
 Holder = Annotated[Caller, Depends(holder_of)]
 Asker = Annotated[Caller, Depends(caller_of)]
 Reach = Annotated[str | None, Depends(reach_of)]

@@ -1,4 +1,4 @@
-"""The origin of a request: another site's page, or a proxy. SignIns and proxies say so in headers."""
+"""Detect requests from other sites' pages and from proxies by their headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api_client.web.errors import ApiError, shown_text
 from api_client.web.relay.relay import relay_of
 
 _OWN_SITES = frozenset({"same-origin", "none"})
-#: Headers that a proxy adds, or a service that signs people in before it: whole names, and beginnings of names.
+#: Headers of proxies and of sign-in services in front of the relay: whole names, and prefixes.
 _PROXY_HEADERS = frozenset(
     {"forwarded", "via", "true-client-ip", "x-client-ip", "x-real-ip", "x-cluster-client-ip", "cdn-loop", "x-user-ip"}
     | {
@@ -41,7 +41,7 @@ _PROXY_PREFIXES = (
 
 
 def require_own_site(request: Request) -> None:
-    """Refuse what a page of another site sent. Programs send none of these headers.
+    """Refuse requests of other sites' pages. Programs send none of these headers.
 
     Raises ``ApiError``: 403 ``cross_site``.
     """
@@ -55,6 +55,7 @@ def require_own_site(request: Request) -> None:
 
 
 def _is_ours(origin: str, request: Request) -> bool:
+    """Return whether an ``Origin`` is the request's own address, or the public address of the pages."""
     public = relay_of(request).settings.public_url
     try:
         host = urlsplit(origin).netloc.lower()
@@ -68,9 +69,9 @@ def _cross_site(why: str) -> ApiError:
 
 
 def require_local(request: Request) -> None:
-    """Let this machine in, and nobody who shows to come from elsewhere.
+    """Let only requests from this machine through.
 
-    Raises ``ApiError``: 403 ``loopback_only``, with what showed it.
+    Raises ``ApiError``: 403 ``loopback_only``, with the reason.
     """
     if why := _why_foreign(request.headers, request.client.host if request.client else ""):
         message = (

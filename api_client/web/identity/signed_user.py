@@ -1,4 +1,4 @@
-"""The user that Open WebUI vouches for: a JSON Web Token, signed with a shared secret (HS256, RFC 7515 and 7519)."""
+"""Verify the user that Open WebUI signs: a JSON Web Token with a shared secret (HS256, RFC 7515 and 7519)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jwt.types import Options
 
-#: How far two clocks may differ, in seconds.
+#: Largest difference of two clocks, in seconds.
 LEEWAY = 30.0
-#: No time is later.
+#: Latest accepted time.
 _LATEST = 1e12
 _OPTIONS: Options = {"require": ["exp", "sub"], "verify_aud": False, "verify_iat": False}
 
 
 def signed_user(token: str, secret: str) -> str:
-    """Return the token's subject, or '' when it is not valid now. Only HS256 is accepted, whatever the token says."""
+    """Return the token's subject, or '' if the token is not valid now. Only HS256 is accepted."""
     import jwt  # 35 ms with cryptography, and few relays need it
 
     try:
         claims = jwt.decode(token, secret, algorithms=["HS256"], leeway=LEEWAY, options=_OPTIONS)
     except jwt.InvalidTokenError:
         return ""
-    # PyJWT reads times of any type and size.
+    # PyJWT accepts times of any type and size.
     return str(claims["sub"]) if all(_is_moment(claims.get(name, 0)) for name in ("exp", "nbf")) else ""
 
 

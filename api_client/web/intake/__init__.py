@@ -1,6 +1,6 @@
-"""From what is asked to the turn that answers it: a new one, or the one that answers the same question already.
+"""Submit a turn for a request, or join the turn that already answers the same question.
 
-The rule is in docs/open-webui.md, "An answer is never lost". The policy files have their say for its caller.
+docs/open-webui.md, "An answer is never lost", has the rule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 #: A caller hears within so long that the store is away; disk and other servers may take longer (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
-#: When to come again while too many turns wait.
+#: Retry-After while too many turns wait.
 QUEUE_RETRY_SECONDS = 30
 #: Background requests that count as one turn: Open WebUI sends up to three beside a message.
 TASKS_PER_TURN = 5
@@ -36,7 +36,10 @@ TASKS_PER_TURN = 5
 
 @dataclass(frozen=True, slots=True)
 class SubmittedTurn:
-    """The turn that answers; ``new``: it was stored just now, else ``seen`` is its last event when this caller came."""
+    """The turn that answers a request.
+
+    ``new``: just stored; otherwise ``seen`` is its last event when this caller came.
+    """
 
     turn_id: str
     seen: int = 0
@@ -44,10 +47,11 @@ class SubmittedTurn:
 
 
 async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> SubmittedTurn:
-    """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
+    """Store the turn, or join the turn of the same idempotency key or the same question.
 
-    Raises ``ApiError``: 429, as ``require_room``. ``StoreUnavailable``: there was no answer in time; whether the turn
-    is stored is then not known, and a repeat with the same idempotency key finds out. Others as ``Submitter.submit``.
+    Raises ``ApiError``: 429 as ``require_room``; ``StoreUnavailable`` if the store did not answer in time: the turn
+    may then be stored, and a repeat with the same idempotency key finds out. Also raises the errors of
+    ``Submitter.submit``.
     """
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
@@ -62,7 +66,7 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
                 found = SubmittedTurn(stored, new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
-    # From here on the log lines of this request name its turn.
+    # From here on the log lines of this request carry the turn id.
     structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=ask.request.session_id)
     return found
 
@@ -70,15 +74,12 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Let the caller submit turns, if the queue and its own limits leave room for them; a file of several is one.
+    """Check that the queue and the caller's limits have room for new turns, and count them.
 
-    The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
-    nobody can work.
-
-    ``turn_ids``: ids of the turns that come, where they are known; they count as unfinished from now on. ``count``: how
-    many come. ``size``: bytes of the request. ``locale``: the language of a refusal. Raises ``ApiError``: 429
-    ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
-    ``StoreUnavailable``: the store does not answer.
+    ``turn_ids`` count as unfinished from now on; ``count`` is their number, ``size`` the bytes of the request,
+    ``locale`` the language of a refusal. The limit of the queue is approximate, because others submit meanwhile.
+    Raises ``ApiError``: 429 ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with
+    Retry-After; ``StoreUnavailable``.
     """
     most = relay.settings.max_unfinished
     if most and await relay.client.workers.unfinished() >= most:
@@ -90,9 +91,9 @@ async def require_room(
 
 
 async def require_rate(relay: Relay, caller: Caller) -> None:
-    """Count a background request of the caller, of which ``TASKS_PER_TURN`` are worth one turn.
+    """Count a background request of the caller; ``TASKS_PER_TURN`` of them count as one turn.
 
-    Raises ``ApiError``: 429 ``rate_limited``. ``StoreUnavailable``: the store does not answer.
+    Raises ``ApiError``: 429 ``rate_limited``; ``StoreUnavailable`` if the store does not answer.
     """
     if caller.limits.per_minute:
         limits = OwnerLimits(per_minute=caller.limits.per_minute)
@@ -118,7 +119,7 @@ def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
 
 
 async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> None:
-    """The answer was sent completely: the same question, if it has a hash, is a new one from now on."""
+    """Note that the answer was sent completely: the same question is a new one from now on."""
     if not question:
         return
     try:
@@ -128,7 +129,7 @@ async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> No
 
 
 async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
-    """The earlier turn that answers the same question; None: this one is to be stored, and will."""
+    """Return the earlier turn that answers the same question; None if this turn must be stored."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
@@ -148,13 +149,15 @@ async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
 
 
 async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
+    """Return the earlier turn if its answer has not reached this caller."""
     try:
         turn = await relay.client.reader.get(turn_id, owner=ask.request.owner)
     except TurnNotFound:
-        return None  # its relay died before it could store it
+        return None  # its relay died before storing it
     if turn.state is TurnState.FINISHED:
         return turn if turn.success and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
     if turn.stop:
         return None
-    # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.
+    # Open WebUI may ask one model twice at a time; a client that counts its retries has abandoned the first
+    # request.
     return turn if ask.again or not relay.readers.here(turn_id) else None

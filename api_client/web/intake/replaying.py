@@ -1,4 +1,4 @@
-"""Replaying a turn for somebody who asked over HTTP: within their limits, and by models they may use."""
+"""Replay a turn for an HTTP caller, within the caller's limits and models."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ async def replay(
     bulk: str = "",
     detail: str = "",
 ) -> Done:
-    """Submit a finished turn again. It stays its owner's, and counts among what they may submit.
+    """Submit a finished turn again. It keeps its owner and counts against the owner's limits.
 
-    ``change``: what is asked otherwise; what is the same as in the turn does not count. ``caller``: whose limits and
-    models hold. ``reach``: the owner whose turns may be changed; None: everybody's. The rest as ``act``. Raises
-    ``ApiError``: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
-    ``TurnNotFound``, ``NotFinished``, ``BadRequest``, ``StoreUnavailable``: as ``act``.
+    ``change`` has the differences; values equal to the turn's are ignored. ``caller`` has the limits and models,
+    ``reach`` the owner whose turns may be changed (None for everybody's). Raises ``ApiError``: 404
+    ``model_not_found``, 400 for a long message, 429 as ``require_room``; and the errors of ``act``.
     """
     turn = await relay.client.reader.get(turn_id, owner=reach)
     known_model(change.model or turn.request.model, caller.settings(relay.settings))

@@ -103,6 +103,7 @@ def asking(question: QuestionView, link: str) -> str:
 
 
 def _broken(line: str) -> str:
+    """Break a line into several, each but the last with a continuation sign."""
     lines = [""]
     for part in _PART.findall(line):
         if lines[-1] and len(lines[-1]) + len(part) > _LINE:
@@ -112,6 +113,7 @@ def _broken(line: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
+    """Return backquotes that no row of backquotes in the text closes."""
     return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
 
 

@@ -75,12 +75,14 @@ def _ends(before: str, mark: str, after: str) -> bool:
 
 
 def _first_line(text: str) -> str:
+    """Return the first line of code, or the URL without its scheme."""
     inside = next((body for body in _FENCE.findall(text) if body.strip()), text)
     line = next((line.strip() for line in inside.splitlines() if line.strip()), "")
     return re.sub(r"https?://(?:www\.)?", "", _MARKUP.sub("", line) if inside is text else line)
 
 
 def _short(sentence: str) -> str:
+    """Return one printable line, cut between words."""
     clean = "".join(letter for letter in " ".join(sentence.split()) if letter.isprintable())
     clean = clean.strip(" ,;:-–")
     clean = quoted[1] if (quoted := _QUOTED.fullmatch(clean)) else clean
@@ -163,6 +165,7 @@ def _said_by_user(history: str) -> list[str]:
 
 
 def _said_first(prompt: str) -> list[str]:
+    """Return the user's messages at the beginning of the conversation."""
     return _said_by_user(_history(prompt)[:TALK_CHARS])
 
 

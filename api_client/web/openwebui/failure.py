@@ -52,6 +52,7 @@ def lost_text(code: str, locale: str, turn_id: str) -> str:
 
 
 def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
+    """List each fault once, with its place or its number."""
     places: dict[str, list[str]] = {}
     for issue in issues:
         places.setdefault(issue.message.strip().rstrip("."), []).append(issue.adr or issue.file)

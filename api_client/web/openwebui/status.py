@@ -96,6 +96,7 @@ def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | No
 
 
 def _plain(text: object, limit: int = _REASON_CHARS) -> str:
+    """Return any text as one short line without control characters and angle brackets."""
     words = " ".join(str(text or "").split())
     clean = "".join(letter for letter in words if letter.isprintable() and letter not in "<>")
     return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"

@@ -1,4 +1,4 @@
-"""Readers of a turn through this relay, and the end of a page's turn when its last reader leaves."""
+"""Count the readers of turns at this relay, and cancel a page's turn after its last reader has left."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ log = structlog.get_logger(__name__)
 
 
 class Readers:
-    """The readers of one relay. ``grace_seconds`` 0: a turn is never cancelled because its reader left."""
+    """The readers of one relay. With ``grace_seconds`` 0, no turn is cancelled because its reader left."""
 
     def __init__(self, client: TurnsClient, grace_seconds: float) -> None:
         self._client = client
         self._grace_seconds = grace_seconds
         self._reading: Counter[str] = Counter()
-        self._stops: dict[str, asyncio.Task[None]] = {}  # a cancel that comes unless somebody reads the turn again
+        self._stops: dict[str, asyncio.Task[None]] = {}  # pending cancels, which a new reader calls off
 
     def here(self, turn_id: str) -> bool:
-        """True while somebody reads the turn through this relay."""
+        """Return whether somebody reads the turn through this relay."""
         return self._reading[turn_id] > 0
 
     @contextmanager
     def reading(self, turn_id: str) -> Iterator[None]:
-        """Somebody reads the turn: a stop that was to come is cancelled."""
+        """Count a reader of the turn while the context is open, and call off a pending cancel."""
         self._reading[turn_id] += 1
         if stop := self._stops.pop(turn_id, None):
             stop.cancel()
@@ -45,15 +45,15 @@ class Readers:
                 del self._reading[turn_id]
 
     def left(self, turn_id: str, owner: str) -> None:
-        """The reader of a page left before the end. Unless somebody reads the turn again in time, it is cancelled."""
+        """Cancel the turn of a page after the grace time, unless somebody reads it again."""
         if self._grace_seconds and not self.here(turn_id) and turn_id not in self._stops:
             self._stops[turn_id] = asyncio.create_task(self._stop(turn_id, owner))
 
     async def moved_on(self, turn_id: str, request: TurnRequest) -> None:
-        """Something else is asked in the chat: its earlier turns that nobody reads are cancelled now.
+        """Cancel earlier unread turns of a chat, because the chat asks something else.
 
-        That are those that were stopped, and those whose stream was lost, with this relay or another. Two models that
-        answer the same message are both left alone. Raises ``StoreUnavailable``: the store does not answer.
+        This affects turns that were stopped, and turns whose stream was lost at any relay. Two models that answer
+        the same message are both left alone. Raises ``StoreUnavailable`` if the store does not answer.
         """
         for earlier in await self._client.sessions.unfinished(turn_id, request.session_id):
             stopped = self._stops.pop(earlier, None)
@@ -65,6 +65,7 @@ class Readers:
             log.info("stop.moved_on", turn_id=earlier)
 
     async def _unread(self, turn_id: str, request: TurnRequest) -> bool:
+        """Return whether nobody reads a turn that a page asked for with another message."""
         if self.here(turn_id):
             return False
         with suppress(TurnNotFound):
@@ -74,7 +75,7 @@ class Readers:
         return False
 
     def close(self) -> None:
-        """Cancel every stop that is to come: the relay ends, the turns go on."""
+        """Call off all pending cancels: the relay stops, the turns continue."""
         for stop in self._stops.values():
             stop.cancel()
         self._stops.clear()

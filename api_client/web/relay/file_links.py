@@ -12,12 +12,12 @@ from api_client.turns.turn_files import LinkedFile, files_of, kept_files
 from api_client.web.errors import ApiError
 from api_client.web.relay.relay import Relay
 
-#: The kind of link: a signature of one kind of link opens no other.
+#: Kind of link: a signature of one kind opens no other kind.
 _FILE = "file"
 
 
 async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """The turn's files, each with a link. Raises as ``TurnReader.get``."""
+    """Return the turn's files, each with a signed link. Raises the errors of ``TurnReader.get``."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     if not turn.success:
         return []
@@ -40,9 +40,9 @@ async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> 
 
 
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
-    """Let the holder of a link through.
+    """Check the signature of a link to a file.
 
-    Raises ``ApiError``: 403 ``link_invalid``: it belongs to another file, was changed, or has expired.
+    Raises ``ApiError``: 403 ``link_invalid`` if the link belongs to another file, was changed, or has expired.
     """
     number = whole(until)
     if not await relay.client.links.holds(signature, _FILE, turn_id, path, until=number):
@@ -51,5 +51,5 @@ async def require_link(relay: Relay, turn_id: str, path: str, until: str, signat
 
 
 def whole(text: str) -> int:
-    """The whole number that a parameter of an address is; 0 for anything else."""
+    """Parse an integer parameter of an address; 0 for anything else."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0

@@ -1,8 +1,7 @@
-"""Wrong keys, by address: after ten in a minute there is one every six seconds.
+"""Limit wrong keys by address: ten a minute, then one every six seconds.
 
-A key that an address has sent before does not count: a client with an old key is answered as ever, and so is one
-whose address somebody else has too. What is remembered is bounded. Addresses that find no room share one place, and
-so slow each other down.
+A key that an address has sent before does not count, so clients with an old key, and others at that address, are
+answered as usual. Memory is bounded: addresses beyond the limit share one place, and slow each other down.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ _OTHERS = ""
 
 
 class Guesses:
-    """The wrong keys of all addresses; ``clock`` in seconds. IPv6 addresses count by their network of 64 bits."""
+    """The wrong keys of all addresses; ``clock`` in seconds. IPv6 addresses count by their /64 network."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._full: dict[str, float] = {}  # when an address may again be wrong as often as at first
-        self._known: dict[tuple[str, str], None] = {}  # addresses, and the hashes of keys that they have sent
+        self._full: dict[str, float] = {}  # when the address's full allowance is back
+        self._known: dict[tuple[str, str], None] = {}  # addresses, and hashes of keys that they have sent
 
     def require(self, address: str, key_hash: str = "") -> None:
-        """Let the address try a key; without its hash it counts as a new one.
+        """Check that the address may try a key; without its hash the key counts as new.
 
         Raises ``ApiError``: 429 ``too_many_guesses``.
         """
@@ -39,7 +38,7 @@ class Guesses:
             raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
 
     def tried(self, address: str, key_hash: str, *, wrong: bool) -> None:
-        """The address sent a key, and was answered."""
+        """Note that the address sent a key, and whether the key was wrong."""
         known = (network_of(address), key_hash)
         if wrong and known not in self._known:
             self.wrong(address)
@@ -49,7 +48,7 @@ class Guesses:
             del self._known[next(iter(self._known))]
 
     def wait(self, address: str) -> float:
-        """Seconds until this address may try again; 0: now."""
+        """Return the seconds until this address may try again; 0 for now."""
         ahead = self._full.get(self._place(address), 0.0) - self._clock()
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 

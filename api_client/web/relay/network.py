@@ -1,4 +1,4 @@
-"""The network of an address, as limits count it."""
+"""Group client addresses into networks, as limits count them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)  # a connection asks twice, and clients come again
 def network_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 a network of 64 bits."""
+    """Return the address that limits count: of IPv6 the /64 network."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Links to a question that a turn waits for: who holds one answers that question, once, as long as it waits."""
+"""Links to a turn's question: the holder of a link may answer that question once, while the turn waits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.web.relay.file_links import whole
 from api_client.web.relay.relay import Relay
 
-#: The kind of link: a signature of one kind of link opens no other.
+#: Kind of link: a signature of one kind opens no other kind.
 _QUESTION = "question"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedQuestion:
-    """A question that a link is about.
+    """The question of a link.
 
     Attributes:
-        turn: as it is now. suspended_ms: when the turn was suspended with it, in ms since the epoch.
-        until: when its time is over, in seconds since the epoch.
+            turn: the turn's present record. suspended_ms: when the question suspended it, in milliseconds since the
+            epoch.
+            until: when the question expires, in seconds since the epoch.
     """
 
     turn: Turn
@@ -34,16 +35,16 @@ class LinkedQuestion:
 
     @property
     def waits(self) -> bool:
-        """True while it can be answered."""
+        """Return whether the question can still be answered."""
         turn = self.turn
         same = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == self.suspended_ms
         return same and turn.interruption is not None and time.time() < self.until
 
 
 async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
-    """The path of the link to a question that has just been asked; empty where its owner may not answer it.
+    """Return the path of the link to a new question; empty if its owner may not answer it.
 
-    Where a link alone answers nothing it leads to the turn's page, behind the sign-in.
+    If a link alone is not enough, the path leads to the turn's page, behind the sign-in.
     """
     body = event.body
     asked = body.interruption if isinstance(body, TurnSuspended) else None
@@ -57,10 +58,10 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
 
 
 async def asked_by(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
-    """The question that a link is about, also when it waits no more.
+    """Return the question of a link, even if it is no longer open.
 
-    Raises ``BadRequest``: ``link_invalid``: this installation did not make it; recorded as an order about a turn that
-    exists. ``TurnNotFound``: the turn is no longer kept.
+    Raises ``BadRequest`` ``link_invalid`` for a forged link, which is recorded if the turn exists; ``TurnNotFound``
+    if the turn is no longer kept.
     """
     links, suspended_ms, number = relay.client.links, whole(suspended), whole(until)
     if await links.made(signature, _QUESTION, turn_id, str(suspended_ms), until=number):

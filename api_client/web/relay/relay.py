@@ -1,4 +1,4 @@
-"""The relay as its routes need it: settings, client, readers, the links it signs, and whether to stop."""
+"""State of a relay for its routes: settings, client, readers, keys and counters."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from api_client.web.errors import ApiError
 from api_client.web.relay import Readers
 from api_client.web.relay.guesses import Guesses
 
-#: Packs what a bug report about a turn needs, from the turn's export (``history.export``), into a ZIP archive.
+#: Packs a turn's export (``history.export``) into a ZIP archive for a bug report.
 Pack: TypeAlias = Callable[[dict[str, Any]], bytes]
-#: When to come again while too many requests are in progress.
+#: Retry-After while too many requests are in progress.
 _AGAIN_SECONDS = 1
 
 
 class Busy:
-    """The requests of each owner in progress: a body is read, an answer awaited, a stream open.
+    """Counts the requests in progress of each owner: reading a body, awaiting an answer, streaming.
 
-    A request counts from the moment its owner is known until its answer has been sent, or its caller has left.
+    A request counts from the moment its owner is known until its answer is sent or its caller has left.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Busy:
 
     @contextmanager
     def request(self, owner: str, most: int) -> Iterator[None]:
-        """One request of the owner, of which ``most`` may be in progress; 0: no limit.
+        """Count one request of the owner, of which ``most`` may be in progress (0 for no limit).
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
@@ -55,7 +55,7 @@ class Busy:
 
 @dataclass(slots=True)
 class Traffic:
-    """The relay's traffic: answers since its start by HTTP status, and event streams that are open."""
+    """The relay's traffic: answers since its start by HTTP status, and open event streams."""
 
     answers: Counter[int] = field(default_factory=Counter)
     streams: int = 0
@@ -63,11 +63,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The state of a running relay. ``stopping`` is set once, when it is asked to stop.
+    """The state of a running relay. ``stopping`` is set when the relay is asked to stop.
 
     Attributes:
-        pack: makes bundles; None: pages offer none.
-        busy: requests in progress. guesses: wrong keys at the sign-in. traffic: what was served.
+            pack: builds bundles; None if pages offer none.
+            busy: requests in progress. guesses: wrong keys at the sign-in. traffic: what was served.
     """
 
     settings: Settings
@@ -82,7 +82,7 @@ class Relay:
 
 
 def relay_of(request: Request) -> Relay:
-    """The relay that serves this request."""
+    """Return the relay that serves this request."""
     return cast("Relay", request.app.state.relay)
 
 

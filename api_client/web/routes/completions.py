@@ -1,4 +1,4 @@
-"""``/v1/models`` and ``/v1/chat/completions``: a turn behind OpenAI's interface, streamed or not."""
+"""``/v1/models`` and ``/v1/chat/completions``: turns behind OpenAI's interface, streamed or not."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from api_client.web.wire import JSON, SSE_RESPONSES
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")
 
-#: The user agent of `turns openwebui check`, which is not Open WebUI.
+#: User agent of `turns openwebui check`, which is not Open WebUI.
 CHECKING = "turns-openwebui-check"
 
-#: Reads a body; as ``read_ask``.
+#: Reads a body, such as ``read_ask``.
 ReadAsk: TypeAlias = Callable[[Mapping[str, Any], Headers, Settings, str, CallersPolicy], Ask]
 
 
 @router.get("/models", response_model=None)
 async def list_models(relay: RelayOf, holder: Holder) -> Response:
-    """The models offered to the key."""
+    """List the models that the key may use."""
     settings = holder.settings(relay.settings)
     found = [model_object(model, vision=settings.of_model(model).vision) for model in settings.models]
     return JSON({"object": "list", "data": found})
@@ -53,14 +53,14 @@ async def list_models(relay: RelayOf, holder: Holder) -> Response:
 
 @router.get("/models/{model:path}", response_model=None)
 async def show_model(model: str, relay: RelayOf, holder: Holder) -> Response:
-    """One model."""
+    """Return one model."""
     settings = holder.settings(relay.settings)
     return JSON(model_object(known_model(model, settings), vision=settings.of_model(model).vision))
 
 
 @router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(TurnBody))
 async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Answer a conversation. The turn goes on when the caller leaves."""
+    """Answer a conversation. The turn continues if the caller leaves."""
     ask = await ask_of(request, relay, caller)
     if ask.task:
         await require_rate(relay, caller)
@@ -69,7 +69,7 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
     reply = reply_to(relay, ask, turn.turn_id)
     if ask.stream:
         return page_stream(relay, reply, ask.mode, turn)
-    del ask  # who waits for the answer needs no memory for the question
+    del ask  # free the memory of the question while waiting for its answer
 
     def whole(turn: Turn, used: TurnUsage) -> Payload | None:
         if turn.outcome is Outcome.REFUSED and not reply.status:
@@ -80,9 +80,9 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 
 async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat", read: ReadAsk = read_ask) -> Ask:
-    """Return what the request asks for; ``route`` is what policies call this one.
+    """Read a request for an answer; ``route`` is its name in policies.
 
-    Raises ``ApiError``: 4xx with the fields that are wrong.
+    Raises ``ApiError``: 4xx with the wrong fields.
     """
     headers, settings = request.headers, caller.settings(relay.settings)
     # The store is asked which versions were rolled back.
@@ -106,6 +106,6 @@ async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "c
 
     ask = await read_as(request, relay.settings.max_body_bytes, make)
     if seen:
-        with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
+        with suppress(StoreUnavailable):  # not worth an error; the submit will report the store's failure
             await relay.client.openwebui_seen.note(seen)
     return ask

@@ -1,6 +1,6 @@
-"""Counters and gauges as Prometheus reads them; labels are those of the counters' table.
+"""Counters and gauges in Prometheus' format, with the labels of the counters' table.
 
-The counters come from the store, so they survive restarts, and any relay of an installation answers the same.
+Counters come from the store, so they survive restarts, and all relays of an installation answer the same.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from api_client.workers.monitor import Gauge
 from api_client.workers.standing import InstallationState
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Counters that are kept in a smaller unit than Prometheus wants: name here, factor.
+#: Counters stored in a smaller unit than Prometheus' convention -> metric name.
 _MONEY = {"cost.all": "helix_cost_usd", "cost.failed": "helix_cost_failed_usd"}
 
 
-#: Statuses that are shown from the start: Prometheus does not see the first increase of a series that it did not know.
+#: Statuses shown from the start: Prometheus misses the first increase of an unknown series.
 _STATUSES = (200, 429, 500, 503)
 
 
@@ -43,12 +43,14 @@ class Vitals:
     """An installation at one moment, as one relay sees it.
 
     Attributes:
-        queues: Celery messages that nobody took yet, by queue.
-        gauges: those of the capabilities.
-        store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0: none); None: not allowed to ask.
-        disk_bytes, disk_free_bytes: of the file system of HELIX_ROOT, as this relay sees it.
-        gc_at: when `turns gc` last ended, in seconds since the epoch; 0: never.
-        streams: event streams open at this relay. answers: HTTP status -> answers of this relay since its start.
+            queues: number of Celery messages by queue.
+            gauges: those of the capabilities.
+            store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0 for none); None if not
+            permitted.
+            disk_bytes, disk_free_bytes: of HELIX_ROOT's file system, as this relay sees it.
+            gc_at: when `turns gc` last ended, in seconds since the epoch; 0 for never.
+            streams: event streams open at this relay. answers: HTTP status -> answers of this relay since its
+            start.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
@@ -64,10 +66,10 @@ class Vitals:
 
 
 async def read_vitals(relay: Relay) -> Vitals:
-    """Look at store, disk and relay. Raises ``StoreUnavailable``: the store does not answer."""
+    """Read figures of the store, the disk and the relay. Raises ``StoreUnavailable`` if the store does not answer."""
     client = relay.client
     memory: dict[str, Any] = {}
-    with suppress(ResponseError):  # its user may not ask
+    with suppress(ResponseError):  # the store's user may not ask
         memory = await client.store.memory()
     disk = await asyncio.to_thread(shutil.disk_usage, relay.settings.root)
     gc_at = await client.store.noted(GC_AT)
@@ -86,7 +88,7 @@ async def read_vitals(relay: Relay) -> Vitals:
 
 
 def metric_name(name: str) -> str:
-    """Return what Prometheus calls a counter, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
+    """Return a counter's name in Prometheus, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
     if name.startswith("time."):
         return f"helix_{name.removeprefix('time.')}_seconds"
     return f"{_MONEY.get(name, 'helix_' + name.replace('.', '_'))}_total"
@@ -102,7 +104,7 @@ class _Installation(Collector):
         self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, also those nothing was counted for yet."""
+        """Yield every metric family, including those without counts."""
         yield from _of_standing(self._standing)
         yield from _of_vitals(self._vitals)
         for name, entry in COUNTERS.items():
@@ -218,5 +220,5 @@ def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) 
 
 
 def exposition(counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> bytes:
-    """The text of ``GET /metrics``."""
+    """Return the text of ``GET /metrics``."""
     return generate_latest(_Installation(counters, standing, vitals))

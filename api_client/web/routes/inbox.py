@@ -1,4 +1,4 @@
-"""Suspended turns, and deciding on them. An owner sees and decides on its own turns, an operator on all."""
+"""List suspended turns and decide on them. Owners have their own turns, operators all."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ router = APIRouter()
 
 @router.get("/v1/inbox", response_model=None)
 async def list_inbox(relay: RelayOf, owner: Reach) -> Response:
-    """The turns that wait for a decision, longest waiting first."""
+    """List the turns that wait for a decision, longest waiting first."""
     turns = await relay.client.inbox.suspended(owner=owner)
     return JSON({"object": "list", "data": [turn_object(turn) for turn in turns]})
 
 
 @router.get("/v1/inbox/{turn_id}", response_model=None)
 async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
-    """One turn with what a person needs to decide: the result an approval accepts, and what was found in it."""
+    """Return a turn with what a decision needs: the result that an approval accepts, and its issues."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     return JSON({**turn_object(turn), **proposal(turn, attempts)})
@@ -34,7 +34,7 @@ async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
 
 @router.post("/v1/inbox/{turn_id}/decision", response_model=None, openapi_extra=operation(DecisionBody))
 async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Decide. Repeating a decision with its ``decision_id`` changes nothing; another one later is refused with 409."""
+    """Decide on a turn. Repeating a decision with its ``decision_id`` changes nothing; a different one gets 409."""
     if caller.keyless and not caller.operator:
         raise needs_token()
     body = read(DecisionBody, await read_object(request, relay.settings.max_body_bytes))

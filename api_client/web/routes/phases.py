@@ -1,4 +1,4 @@
-"""``POST /v1/phases``: the phases of a phases.yaml as turns, stored at once and run in order."""
+"""``POST /v1/phases``: submit the phases of a phases.yaml as turns that run in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/phases")
 
 
 class PhasesBody(Body):
-    """The body of ``/v1/phases``; the phases are read by ``read_phases``, like those of a file."""
+    """The body of ``/v1/phases``; ``read_phases`` reads the phases, like those of a file."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["directory", "phases"]})
 
@@ -53,14 +53,14 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     directory, locale = body.directory or "", body.locale or ""
     phases = await off_the_loop(lambda: read_phases(body.phases), caller.owner)
     folder = folder_of(directory)
-    # Operators and callers without keys on this machine have all folders.
+    # Operators, and callers without keys on this machine, may use all folders.
     if not (caller.operator or caller.keyless or granted(relay.settings, folder, caller.holder)):
         message = (
             f"directory: {shown(folder)} is not granted to this key; an operator grants it with "
             "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
         )
         raise ApiError(403, message, param="directory", code="directory_not_granted")
-    # A line that a phase's author names, and that its gate runs as the worker's user.
+    # Gates run the commands of a phase's author as the worker's user.
     commands = any(gate.options.get("command") for phase in phases for gate in phase.quality_gates)
     if commands and not caller.operator:
         if caller.keyless:
@@ -90,7 +90,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         idempotency_key=key,
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
     )
-    with suppress(StoreUnavailable):  # they are stored; that they are counted is worth no error
+    with suppress(StoreUnavailable):  # stored already; a failure to count is not worth an error
         await relay.client.allowances.note(caller.owner, caller.limits, turn_ids)
     turns = [
         {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
@@ -100,9 +100,9 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
-    """Refuse what no worker could carry out: a folder that is not there, an input that is a link or a pipe.
+    """Refuse phases that no worker could run: missing folder, or inputs that are links or pipes.
 
-    Raises ``BadRequest``: names the folder. ``PhaseError``: names every input.
+    Raises ``BadRequest`` for the folder, ``PhaseError`` for all inputs.
     """
     root = settings.root.resolve()
     if problem := directory_problem(root, directory):

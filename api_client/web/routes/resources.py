@@ -1,4 +1,4 @@
-"""``GET`` of each resource that operators list."""
+"""``GET`` routes of the resources that operators list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api_client.web.wire import JSON
 
 router = APIRouter()
 
-#: Rows in one answer, at most.
+#: Most rows of an answer.
 _MOST = 1000
 
 
@@ -47,7 +47,7 @@ async def _listed(resource: Resource[Any], relay: Relay, caller: Caller, most: i
 
 
 def add_resource(to: APIRouter, resource: Resource[Any]) -> None:
-    """Give a resource its ``GET``."""
+    """Register the ``GET`` route of a resource."""
     to.add_api_route(
         resource.api,
         _list(resource),

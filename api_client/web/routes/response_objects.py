@@ -1,8 +1,7 @@
-"""The objects of the API, and the events of one as they are streamed.
+"""Objects of the Responses API, and the events of a streamed response.
 
-Pure: turn in, JSON out. The events of a response are made from the turn's log alone, in the same order with the same
-numbers each time. So a reader can go on behind any number, on any relay, also after the end. Text is held back until
-it is accepted.
+The events derive from the turn's log alone, with the same order and numbers each time. So a reader can continue
+after any number, at any relay, even after the end. Text is held back until it is accepted.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from api_client.web.streaming.reply import pieces, turn_error
 from api_client.web.streaming.token_usage import TurnUsage
 
 PREFIX = "resp_"
-#: Numbers of the events before the answer: created, queued, and in progress once an agent has started.
+#: Events before the answer: created, queued, and in progress once an agent has started.
 _OPENING = 2
 
 
 def status_of(turn: Turn) -> str:
-    """The status OpenAI has for where the turn is."""
+    """Return OpenAI's status for the turn's state."""
     if turn.state is TurnState.FINISHED:
         return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
     return "in_progress" if turn.delivery else "queued"
 
 
 def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
-    """The turn as a response, with what it used. ``turn`` in it is ours: what OpenAI's fields cannot say."""
+    """Return the turn as a response, with its usage. Its field ``turn`` has what OpenAI's fields cannot say."""
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
     text = answer_text(turn.response, turn.markers)
-    # OpenAI's words for codes are a closed list, and only one of them fits; our own is the turn's outcome.
+    # OpenAI's error codes are a closed list with one that fits; our own code is the turn's outcome.
     failure = turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
     return {
         "id": PREFIX + turn.turn_id,
@@ -73,7 +72,7 @@ def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
 
 
 class ResponseEvents:
-    """The events of one response. ``render`` takes the turn's events from the first; none may be left out."""
+    """Generates the events of one response. Pass all of the turn's events to ``render``, from the first."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
@@ -84,7 +83,7 @@ class ResponseEvents:
         self.sent = -1
 
     def render(self, event: Event) -> list[Payload]:
-        """Return what is sent because of ``event``."""
+        """Return the payloads to send for an event."""
         self._spent.take(event)
         body = event.body
         if isinstance(body, TurnQueued) and self.sent < 0:  # a log that starts again repeats it
@@ -106,7 +105,7 @@ class ResponseEvents:
         return self.all_of(ended)
 
     def all_of(self, turn: Turn) -> list[Payload]:
-        """Return the rest to be sent of a turn that has ended."""
+        """Return the remaining payloads of a turn that has ended."""
         opening: list[Payload] = []
         if self.sent < 0:
             opening = self._number([self._whole("response.created"), self._whole("response.queued")])
@@ -114,7 +113,10 @@ class ResponseEvents:
         return opening + self._number(self._ending())
 
     def broken(self, error: ApiError) -> Payload:
-        """The last words of a stream that cannot go on. It counts as nothing, so that a reader can resume behind it."""
+        """Return the error payload of a stream that cannot continue.
+
+        It has no number of its own, so that a reader can resume.
+        """
         body = error.body()["error"]
         named = {name: body[name] for name in ("code", "message", "param")}
         return {"type": "error", "sequence_number": max(self.sent, 0), **named, "error": body}
@@ -148,7 +150,7 @@ class ResponseEvents:
 
 
 def last_number(turn: Turn) -> int:
-    """The number of the last event the response has so far."""
+    """Return the number of the response's last event so far."""
     opening = _OPENING if turn.delivery else _OPENING - 1
     if turn.state is not TurnState.FINISHED:
         return opening

@@ -1,4 +1,4 @@
-"""``/v1/responses``: a turn behind OpenAI's Responses API."""
+"""``/v1/responses``: turns behind OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(ResponseBody))
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
+    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else after the turn's end."""
     ask = await ask_of(request, relay, caller, "responses", read_response_ask)
     if ask.task:
         await require_rate(relay, caller)
@@ -57,16 +57,16 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
         return StreamingResponse(frames, media_type="text/event-stream", headers=named | SSE_HEADERS)
     if ask.request.metadata[BACKGROUND]:
         return JSON(response_of(turn), headers=named)
-    del ask, turn  # who waits for the answer needs no memory for the question
+    del ask, turn  # free the memory of the question while waiting for its answer
     return await in_one_piece(
         request, relay, reply, lambda turn, used: response_of(turn, used) if turn.success else None
     )
 
 
 def _task_answer(ask: Ask) -> Response:
-    """The answer to a background request of a chat interface; no turn is made.
+    """Answer a background request of a chat interface without a turn.
 
-    Open WebUI's view that merges answers reads a stream itself, and knows the chunks of chat completions only.
+    Open WebUI's view that merges answers reads the stream itself, and only understands chunks of chat completions.
     """
     if ask.stream and ask.open_webui:
         return task_answer(ask)
@@ -91,7 +91,7 @@ def _task_answer(ask: Ask) -> Response:
 async def show(
     response_id: str, relay: RelayOf, owner: Reach, stream_it: Streamed = False, starting_after: After = None
 ) -> Response:
-    """The response as it is now, or with ``stream`` its events: all, or those behind number ``starting_after``."""
+    """Return the response or, with ``stream``, its events: all, or those after number ``starting_after``."""
     turn = await _turn(relay, response_id, owner)
     if starting_after is not None:
         if not stream_it:
@@ -107,7 +107,7 @@ async def show(
 
 @router.post("/{response_id}/cancel", response_model=None)
 async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
+    """Cancel the turn. Repeating this, or cancelling a finished turn, changes nothing."""
     turn = await _turn(relay, response_id, owner)
     await act(relay.client, "cancel", turn.turn_id, by=name_caller(caller.owner), owner=owner)
     turn = await relay.client.reader.get(turn.turn_id, owner=owner)
@@ -121,9 +121,9 @@ async def _used(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
-    """The response's events behind number ``after``. The last one is the response's end, or says that it is lost.
+    """Yield the response's events after number ``after``. The last one ends the response or reports a lost stream.
 
-    With ``reply`` this is the first asker's stream: it is noted whether the reader leaves early or reads to the end.
+    With ``reply``, the caller is the one who asked: whether the reader leaves early or reads to the end is noted.
     """
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
@@ -139,7 +139,7 @@ async def stream(
             if reply:
                 await delivered(relay, reply.owner, reply.question, turn_id)
     except Exception as error:
-        whole = isinstance(error, WaitsForPerson)  # sent away, not gone
+        whole = isinstance(error, WaitsForPerson)  # dismissed, did not leave
         last = events.broken(broken(error, turn_id, turn.request.locale))
         yield event_frame(last["type"], last)
     finally:
@@ -148,7 +148,7 @@ async def stream(
 
 
 async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
-    """The turn of a response. Raises ``TurnNotFound``: not a response of this owner."""
+    """Return the turn of a response. Raises ``TurnNotFound`` if the owner has no such response."""
     if not response_id.startswith(PREFIX):
         raise TurnNotFound(response_id)
     whole = await find_turn(relay.client.lists, response_id.removeprefix(PREFIX), owner=owner)

@@ -1,4 +1,4 @@
-"""The files of a turn: listed and sent to its owner; one of them to the holder of its signed link."""
+"""The files of a turn, listed and sent to its owner; single files to holders of a signed link."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from api_client.web.wire import JSON
 router = APIRouter(prefix="/v1/turns")
 
 
-#: Bytes that are read at once.
+#: Bytes read at once.
 _PIECE = 256 * 1024
-#: What an agent wrote runs nowhere: it is saved, not opened, and where a browser opens it all the same, it has no
-#: rights and no origin. Other sites may draw it as an image, as Open WebUI does.
+#: An agent's files must not run: they are saved, not opened, and have no rights and no origin if a browser opens
+#: them all the same. Other sites may show them as images, as Open WebUI does.
 _HARMLESS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
@@ -35,20 +35,20 @@ _HARMLESS = {
     "cache-control": "private, no-store",
 }
 
-#: Of those who have a link, and no key.
+#: For holders of a link without a key.
 signed = APIRouter(include_in_schema=False)
 
 
 @router.get("/{turn_id}/files", response_model=None)
 async def list_files(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
-    """The files of the accepted answer, each with a link that needs no key until it expires."""
+    """List the files of the accepted answer, each with a link that needs no key until it expires."""
     data = [{"object": "turn.file", **each.to_dict()} for each in await linked_files(relay, turn_id, owner)]
     return JSON({"object": "list", "data": data})
 
 
 @router.get("/{turn_id}/files/{path:path}", response_model=None)
 async def send_file(turn_id: Named, path: str, request: Request, relay: RelayOf, owner: Reach) -> Response:
-    """One file, whole or the ``Range`` asked for."""
+    """Send a file, whole or the requested ``Range``."""
     return await _sent(request, relay, turn_id, path, owner)
 
 
@@ -56,7 +56,7 @@ async def send_file(turn_id: Named, path: str, request: Request, relay: RelayOf,
 async def send_linked_file(
     turn_id: str, path: str, request: Request, relay: RelayOf, until: str = "", signature: str = ""
 ) -> Response:
-    """One file, to the holder of its link."""
+    """Send a file to the holder of its link."""
     if not needs_key(relay):
         require_local(request)
     await require_link(relay, turn_id, path, until, signature)
@@ -90,7 +90,7 @@ async def _sent(request: Request, relay: Relay, turn_id: str, path: str, owner: 
 
 
 async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
-    """The bytes of a file, piece by piece; it is closed whatever becomes of its reader."""
+    """Yield the bytes of a file in pieces, and close the file in any case."""
     try:
         while start < end and (piece := await asyncio.to_thread(os.pread, fd, min(_PIECE, end - start), start)):
             yield piece
@@ -100,7 +100,7 @@ async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _range(asked: str, size: int) -> tuple[int, int]:
-    """The first byte, and the one behind the last, that a ``Range`` asks for; all where it asks for several.
+    """Return the first byte and the end of a ``Range``; the whole file if several ranges are requested.
 
     Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """

@@ -1,4 +1,4 @@
-"""``/v1/turns``: turns themselves, for those who want to submit now and read later."""
+"""``/v1/turns``: submit turns now and read them later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/turns")
 
 
 class ReplayBody(Body):
-    """The body of ``/v1/turns/{turn_id}/replay``: what is asked otherwise than in the turn."""
+    """The body of ``/v1/turns/{turn_id}/replay``: the differences from the turn."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,7 +46,7 @@ async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Respon
     ask = await ask_of(request, relay, caller, "turns")
     turn_id = (
         await submit(request, replace(ask, question=""), relay, caller)
-    ).turn_id  # repeats are found by their key alone
+    ).turn_id  # repeats are found by their idempotency key only
     url = f"/v1/turns/{turn_id}"
     body = {
         "object": "turn",
@@ -62,10 +62,10 @@ async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Respon
 async def list_turns(
     request: Request, relay: RelayOf, owner: Reach, limit: int = Query(50, ge=1, le=200), cursor: str = ""
 ) -> Response:
-    """Turns that match, without their answers: unfinished ones first, then finished ones, each newest first.
+    """List matching turns without their answers: unfinished ones first, then finished ones, each newest first.
 
-    An operator's key sees every owner's turns, any other its own. A page ends before it is full when the search took
-    too long; ``next`` is the cursor of the page behind it, null on the last page.
+    An operator's key sees every owner's turns, any other key its own. A page may end early if the search took too
+    long; ``next`` is the cursor of the next page, null on the last one.
     """
     search = search_of(request.query_params, owner)
     page = await relay.client.lists.page(search, after=place_of(cursor), count=limit)
@@ -78,7 +78,7 @@ async def list_turns(
 
 @router.get("/{turn_id}", response_model=None)
 async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
-    """The turn's record."""
+    """Return the turn's record."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     wait = (await relay.client.workers.waits([turn])).get(turn_id)
     return JSON({**turn_object(turn), "waits": wait.to_dict(public=owner is not None) if wait else None})
@@ -86,7 +86,7 @@ async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
 
 @router.get("/{turn_id}/attempts", response_model=None)
 async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
-    """The turn's attempts, oldest first."""
+    """Return the turn's attempts, oldest first."""
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
 
@@ -94,16 +94,16 @@ async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Respons
 @router.post("/{turn_id}/cancel", response_model=None)
 @router.delete("/{turn_id}", response_model=None)
 async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
+    """Cancel the turn. Repeating this, or cancelling a finished turn, changes nothing."""
     await act(relay.client, "cancel", turn_id, by=name_caller(caller.owner), owner=owner)
     return JSON(turn_object(await relay.client.reader.get(turn_id, owner=owner)))
 
 
 @router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
 async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Submit a finished turn again, as a new turn: as it was, by another ``model``, or with another ``message``.
+    """Submit a finished turn again as a new turn: unchanged, with another ``model``, or with another ``message``.
 
-    The same replay asked for twice makes one new turn.
+    The same replay twice makes one new turn.
     """
     asked = read(ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {})
     change = Change(model=asked.model or "", prompt=asked.message or "")
@@ -115,9 +115,9 @@ async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: R
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
 async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner: Reach) -> Response:
-    """The turn's events from the first, or from behind ``Last-Event-ID``; the stream ends after ``turn.finished``.
+    """Stream the turn's events from the first, or after ``Last-Event-ID``, until ``turn.finished``.
 
-    A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
+    A reader that has all events of a finished turn gets 204, which tells an ``EventSource`` not to reconnect.
     """
     given = request.headers.get("last-event-id", "")
     try:
@@ -138,7 +138,7 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """The events as frames. A reader of another history is asked to forget what it has."""
+    """Yield the events as frames. A reader of another history is told to discard what it has."""
     yield _frame(reset("the id is not of this log")) if stranger else PING
     try:
         with relay.readers.reading(turn.turn_id):
@@ -151,5 +151,5 @@ async def stream(
 
 
 def _frame(event: Event) -> bytes:
-    """The event as a frame, with its id to come back with; ``log.reset``, which is in no log, has none."""
+    """Return the event as a frame with its id; ``log.reset``, which is in no log, has none."""
     return event_frame(event.kind, event.to_dict(), event.event_id if event.seq else "")

@@ -123,6 +123,7 @@ async def _attached(relay: Relay, page: PageReply) -> str:
 
 
 async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
+    """Return the payloads of a question with its link, for a chat whose reader can follow it."""
     reply = page.reply
     question = question_of(body.interruption, reply.locale) if body.interruption else None
     if not (reply.page and reply.pages and question and question.chat):
@@ -136,6 +137,7 @@ async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspe
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:
+    """Return the last frames of a stream that cannot continue."""
     reply, line = page.reply, list[Payload]()
     lost = broken(error, reply.turn_id, reply.locale)
     if page.progress:

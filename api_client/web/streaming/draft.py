@@ -78,6 +78,7 @@ class Draft:
         return []
 
     def _visible(self, text: str) -> str:
+        """Return the text that becomes visible."""
         seen = self._coming.feed(text)
         return self._header.feed(seen) if self._reply.status else seen
 
@@ -122,6 +123,7 @@ class Draft:
 
 
 def _same(one: str, other: str) -> int:
+    """Return the length of the common beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -90,6 +90,7 @@ class _DraftPage(PageReply):
         return [*super().catch_up(), *self._changed(self._all())]
 
     def _writing(self, edits: list[Edit]) -> list[Payload]:
+        """Return the status that ends with the first text of a draft."""
         return self.line(self.progress.writing()) if self.progress and any(edit.added for edit in edits) else []
 
     def _all(self) -> list[Edit]:
