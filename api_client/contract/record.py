@@ -111,7 +111,7 @@ def is_apart(stored: Mapping[bytes, bytes]) -> bool:
 
 
 def elsewhere(name: str) -> str:
-    """Return the name of the fact that refers to the text of fact ``name`` (``api_client/turns/record/encoding.py``)."""
+    """Return the name of the fact that refers to the text of fact ``name`` (see ``turns/record/encoding.py``)."""
     return name + _IN
 
 

@@ -21,7 +21,7 @@ class StuckTurns(Monitor):
         self._workers = workers
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return one trouble at most, about the turn that waits longest: while it is the same, nothing new happened."""
+        """Return at most one trouble, about the longest waiting turn: the same turn means nothing new."""
         standing = await self._workers.standing()
         waits = standing.at - standing.waiting_since if standing.waiting else 0.0
         # Other monitors report some causes, and a warning calls nobody.
