@@ -12,7 +12,7 @@ from api_client.contract.settings.store_addresses import is_cluster, open_broker
 
 
 def directory(value: str) -> Path:
-    """A directory that is there, as an absolute path."""
+    """Check an existing directory and return its absolute path."""
     path = Path(value).expanduser()
     if not path.is_dir():
         raise ValueError("must be an existing directory")
@@ -22,7 +22,7 @@ def directory(value: str) -> Path:
 
 
 def key_prefix(value: str) -> str:
-    """Check a prefix of keys: no letters of patterns, and no braces, which would choose the slot in a cluster."""
+    """Check a prefix of keys: no characters of patterns, and no braces, which would choose the slot in a cluster."""
     if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
         raise ValueError("must be a word without spaces and without any of {}*?[]\\")
     return value
@@ -63,7 +63,7 @@ class Storage(SettingsGroup):
     )
 
     def problems(self) -> Iterator[str]:
-        """Yield what a broker or store cannot be: Celery has no transport to a cluster, and both need a password."""
+        """Yield what is wrong with broker and store: Celery cannot use a cluster, and both need a password."""
         yield from super().problems()
         if is_cluster(self.broker_url or self.store_url):
             yield (

@@ -11,7 +11,7 @@ from api_client.contract.settings.sentinels import Sentinels
 
 
 def store_address(value: str) -> str:
-    """The address of a Redis or Valkey, of Sentinels, or of a cluster."""
+    """Check the address of a Redis or Valkey, of Sentinels, or of a cluster."""
     if _several(value):
         return value
     parts = urlsplit(value)
@@ -26,18 +26,18 @@ def store_address(value: str) -> str:
 
 
 def is_cluster(url: str) -> bool:
-    """True for the address of a Redis Cluster."""
+    """Return whether this is the address of a Redis Cluster."""
     return Cluster.parse(url) is not None
 
 
 def celery_address(url: str) -> str:
-    """A broker's address in Celery's spelling."""
+    """Return a broker's address in Celery's spelling."""
     sentinels = Sentinels.parse(url)
     return sentinels.celery_url if sentinels else url.replace("unix://", "redis+socket://", 1)
 
 
 def passwords_of(url: str) -> Iterator[str]:
-    """Yield the password of an address, as it is spelled there and as it is."""
+    """Yield the password of an address, as spelled there and decoded."""
     if several := _several(url):
         yield several.password
     elif password := urlsplit(url).password:
@@ -45,12 +45,12 @@ def passwords_of(url: str) -> Iterator[str]:
 
 
 def _several(url: str) -> Sentinels | Cluster | None:
-    """The nodes of an address that names several."""
+    """Parse an address with several nodes; return None for any other address."""
     return Sentinels.parse(url) or Cluster.parse(url)
 
 
 def masked(url: str) -> str:
-    """An address without its password, fit for a message."""
+    """Return an address without its password, for a message."""
     scheme, _, rest = url.partition("://")
     if scheme == "sentinel" or scheme.endswith("+cluster"):  # several nodes
         login, at, rest = rest.rpartition("@")
@@ -64,7 +64,7 @@ def masked(url: str) -> str:
 
 
 def open_brokers(broker_url: str, store_url: str) -> list[str]:
-    """Name the fault of a server on another machine without a password: anyone who reaches it reads and runs all."""
+    """Return a problem for each server on another machine without a password, which anyone could read and change."""
     return [
         f"{name}={masked(url)}: a server beyond this machine needs a password: redis://user:password@host (Valkey: ACL "
         "users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed takes it as it is"
@@ -74,7 +74,7 @@ def open_brokers(broker_url: str, store_url: str) -> list[str]:
 
 
 def _guarded(url: str) -> bool:
-    """Return whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
+    """Return whether a server has a password, or only this machine reaches it. Names are not looked up."""
     if several := _several(url):
         return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)
@@ -82,7 +82,7 @@ def _guarded(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """True for ``localhost`` and the loopback addresses."""
+    """Return whether a host is ``localhost`` or a loopback address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -60,9 +60,10 @@ class Settings(
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
     def upstream_of(self, model: str) -> str:
-        """The service that a model asks: its address, and which key of several; a model that asks none: its own name.
+        """Return the provider of a model by its address, and key if there are several; without a provider the model's
+        name.
 
-        What limits one model of a service limits all of them.
+        Limits of one model of a provider apply to all its models.
         """
         return self._upstreams.get(model, model)
 
@@ -79,7 +80,7 @@ class Settings(
 
     @cached_property
     def at_once(self) -> dict[str, int]:
-        """How many agents may ask each service at once, by its name; without those that any number may ask."""
+        """Most simultaneous agents of each provider, by its name; providers without a limit are left out."""
         found: dict[str, int] = {}
         for model in self.models:
             name, most = self.upstream_of(model), self.of_model(model).service_at_once
@@ -88,7 +89,7 @@ class Settings(
         return found
 
     def _asked_by(self, model: str) -> tuple[str, str]:
-        """The address of a model's service without scheme and login, and its key; empty where it asks none."""
+        """Return the address of a model's provider without scheme and login, and its key; empty without a provider."""
         settings, runner = self.of_model(model), self.models[model].partition(":")[0]
         if runner == "scripted":
             return "", ""
@@ -110,12 +111,12 @@ class Settings(
 
     @cached_property
     def sessions_dir(self) -> Path:
-        """Return where the sessions' folders are (ADR-034)."""
+        """The folder of the sessions' folders (ADR-034)."""
         return self.root / "projects" / "sessions"
 
     @property
     def bucket_lives(self) -> dict[str, float]:
-        """Return how long each kind of metrics bucket is kept, in seconds."""
+        """Retention of each size of metrics bucket, in seconds."""
         return {
             "minute": self.minute_metrics_seconds,
             "hour": self.hour_metrics_seconds,
@@ -129,12 +130,12 @@ class Settings(
 
     @cached_property
     def has_queues(self) -> bool:
-        """True if Celery's queues are in the store's own database, so that one command changes both."""
+        """Return whether Celery's queues are in the store's own database, so that one command can change both."""
         return self.broker_url == self.store_url and "?" not in self.store_url
 
     @property
     def store_is_cluster(self) -> bool:
-        """True if the store is a Redis Cluster, by its address."""
+        """Return whether the store is a Redis Cluster, by its address."""
         return is_cluster(self.store_url)
 
     @property
@@ -143,7 +144,7 @@ class Settings(
         return self.store_url.replace("redis+socket://", "unix://", 1)
 
     def environ(self) -> dict[str, str]:
-        """The settings as environment variables, for a process we start; it reads the settings file again."""
+        """Return the settings as environment variables for a child process, which reads the settings file again."""
         values = {name_of(each.name): spelled(getattr(self, each.name)) for each in declared(self, "setting")}
         turned = {
             each.name: spelled(getattr(self, each.name))
