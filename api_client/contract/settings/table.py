@@ -60,8 +60,7 @@ class Settings(
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
     def upstream_of(self, model: str) -> str:
-        """Return the provider of a model by its address, and key if there are several; without a provider the model's
-        name.
+        """Return the provider of a model by its address, and key if it has several; else the model's name.
 
         Limits of one model of a provider apply to all its models.
         """
