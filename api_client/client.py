@@ -98,7 +98,7 @@ class TurnsClient:
         self.open_questions = OpenQuestions(self.store)
         self.sign_ins = SignIns(self.store)
         self.links = SignedLinks(self.store)
-        plugin = find_session_files(settings)
+        plugin = find_session_files(settings.files)
         self.session_files: StoredSessions | None = plugin.read(self.store) if plugin else None
         self.openwebui_seen = OpenWebUISeen(self.store)
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.plugins import SESSION_FILES, UnusablePlugin, load_plugin
-from api_client.contract.settings import Settings
 
 
 class SessionFilesError(HelixError):
@@ -67,14 +66,14 @@ class StoredSessions(Protocol):
         ...
 
 
-def find_session_files(settings: Settings) -> Any:
-    """Return the plug-in that stores sessions' files; None if workers share HELIX_ROOT.
+def find_session_files(files: str) -> Any:
+    """Return the plug-in for ``HELIX_FILES``; None if workers share HELIX_ROOT.
 
     It has ``read(store)`` for a ``StoredSessions``, and ``work(settings, ledger, threads)`` for what workers do.
     """
-    if not settings.files:
+    if not files:
         return None
     try:
-        return load_plugin(SESSION_FILES, settings.files.partition(":")[0])
+        return load_plugin(SESSION_FILES, files.partition(":")[0])
     except UnusablePlugin as error:
         raise SettingsError([f"HELIX_FILES: {error}"]) from error

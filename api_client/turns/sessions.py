@@ -59,3 +59,8 @@ class Sessions:
 
     def _list_of(self, turn_id: str, session_id: str) -> str:
         return keys_of(self._store.namespace, turn_id).session(session_id)
+
+
+def session_files_key(store: Store) -> str:
+    """Return the key of the hash that says where each session's files are stored."""
+    return store.keys.files

@@ -30,7 +30,7 @@ from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.seaweedfs import READER
 from tests.ports import free_port
 from worker.plugins.object_store.check import object_store
-from worker.plugins.object_store.clearing import clear_objects
+from worker.plugins.object_store.object_clearing import clear_objects
 from worker.plugins.object_store.objects import Objects, snapshot_at
 from worker.plugins.object_store.snapshot_store import SnapshotStore
 from worker.runners.base import Emit, Order, RunResult, Stop

@@ -68,8 +68,8 @@ def test_an_object_store_without_its_plugin_is_a_wrong_setting(nothing_installed
     with pytest.raises(
         SettingsError, match=r"HELIX_FILES: the store of session files 's3' is in the plug-in worker.pl"
     ):
-        find_session_files(Settings(files="s3://bucket"))
-    assert find_session_files(Settings()) is None
+        find_session_files("s3://bucket")
+    assert find_session_files("") is None
 
 
 def test_an_entry_point_whose_package_was_removed_is_a_missing_plugin(

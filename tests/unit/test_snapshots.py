@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.plugins.object_store.clearing import unneeded
+from worker.plugins.object_store.object_clearing import unneeded
 from worker.plugins.object_store.objects import StoredObject
 from worker.plugins.object_store.snapshots import (
     FolderState,

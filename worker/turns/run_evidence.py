@@ -9,7 +9,7 @@ from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
-from worker.enforcement.rules import RULES, FinishedRun, Rule
+from worker.enforcement.rules import RULES, ObservedRun, Rule
 from worker.runners.base import RunResult
 from worker.runners.claude.command import writable_paths
 from worker.turns import folders
@@ -29,7 +29,7 @@ async def collect_evidence(
     folder = folders.own_folder(parts.settings, turn, attempt)
     if result.adopted:
         folder = folders.delivery_beside(folder, turn, attempt, result.adopted)
-    run = FinishedRun(
+    run = ObservedRun(
         folder=folder,
         root=parts.settings.root,
         writable=tuple(writable_paths(parts.settings)),

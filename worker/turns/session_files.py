@@ -58,6 +58,6 @@ class SharedFolder:
 
 def session_files(settings: Settings, ledger: Ledger, threads: Threads) -> SessionFiles:
     """Return where these settings keep sessions' files. Raise ``SettingsError`` if it is unusable."""
-    plugin = find_session_files(settings)
+    plugin = find_session_files(settings.files)
     files: SessionFiles = plugin.work(settings, ledger, threads) if plugin else SharedFolder()
     return files

@@ -13,7 +13,7 @@ from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub, says
 from tests.lab.claims import wordings
 from tests.lab.claims.scenes import SCENES, Scene
-from worker.enforcement.rules import FinishedRun
+from worker.enforcement.rules import ObservedRun
 from worker.enforcement.tool_call_log import ToolCallLog
 from worker.plugins.claims.files_on_disk import find_files
 from worker.plugins.claims.rule import ClaimsRule
@@ -112,7 +112,7 @@ def played(agent: Agent, scene: Scene) -> tuple[ToolCallLog, list[Transcript]]:
     heard = ran.result.text.split(_BETWEEN)
     assert heard == [each.answer for each in wanted]
     named = [*scene.written, *scene.unwritten]
-    run = FinishedRun(
+    run = ObservedRun(
         folder=ran.order.directory,
         root=agent.effective.root,
         writable=tuple(writable_paths(agent.effective)),

@@ -16,7 +16,7 @@ from worker.enforcement.rules.pydantic_model import PydanticModel as PydanticMod
 from worker.enforcement.rules.regex import Regex as Regex
 from worker.enforcement.rules.repetition import RepetitionRule as RepetitionRule
 from worker.enforcement.rules.rule import EVIDENCE as EVIDENCE
-from worker.enforcement.rules.rule import FinishedRun as FinishedRun
+from worker.enforcement.rules.rule import ObservedRun as ObservedRun
 from worker.enforcement.rules.rule import Rule as Rule
 from worker.enforcement.rules.rule import option as option
 from worker.enforcement.rules.structure import Structure as Structure

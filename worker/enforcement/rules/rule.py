@@ -21,7 +21,7 @@ def option(default: Any, what: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishedRun:
+class ObservedRun:
     """A run that a rule may collect evidence about, on the machine where the agent worked.
 
     Attributes:
@@ -76,6 +76,6 @@ class Rule(ResponseValidator):
         return str(context.get("locale", self.locale))
 
     @classmethod
-    def collect(cls, run: FinishedRun) -> dict[str, Any]:
+    def collect(cls, run: ObservedRun) -> dict[str, Any]:
         """Return what to store about a run for its validation, as a JSON-ready mapping. May block."""
         return {}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from worker.enforcement.rules import FinishedRun
+from worker.enforcement.rules import ObservedRun
 from worker.enforcement.tool_call_log import OnDisk
 
 #: Files of an agent's folder that are looked at.
@@ -17,7 +17,7 @@ _NOT_ITS_WORK = frozenset({"marks", "node_modules", "__pycache__"})
 _SLACK = 2.0
 
 
-def find_files(run: FinishedRun, named: Sequence[str]) -> dict[str, OnDisk]:
+def find_files(run: ObservedRun, named: Sequence[str]) -> dict[str, OnDisk]:
     """Return the state of all files in the run's folder, and of the named ones that the agent may write.
 
     A path elsewhere is left out. The run's folder was empty at the start, so every file in it is changed.

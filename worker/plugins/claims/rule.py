@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.rules import EVIDENCE, FinishedRun, Rule, option
+from worker.enforcement.rules import EVIDENCE, ObservedRun, Rule, option
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.tool_call_log import ToolCallLog
 from worker.plugins.claims.contradiction import contradiction
@@ -25,7 +25,7 @@ class ClaimsRule(Rule):
     tests: tuple[str, ...] = option((), "Beginnings of commands that run tests, besides those with usual names.")
 
     @classmethod
-    def collect(cls, run: FinishedRun) -> dict[str, Any]:
+    def collect(cls, run: ObservedRun) -> dict[str, Any]:
         """Return the tool call log with the state of the files it and the answer name; empty without a log."""
         log, earlier = run.tool_calls, None if run.earlier is None else ToolCallLog.read(run.earlier)
         if log is None or (run.earlier is not None and earlier is None):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from api_client.contract.keys import session_digest
 from api_client.contract.session_files import ClearedFiles
 from api_client.store import Store
-from worker.plugins.object_store.clearing import clear_objects
+from api_client.turns.sessions import session_files_key
+from worker.plugins.object_store.object_clearing import clear_objects
 from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects, contents, snapshot_at
 from worker.plugins.object_store.snapshots import Snapshot
 
@@ -29,7 +30,7 @@ class SnapshotReader:
 
     async def of(self, session_id: str) -> Snapshot:
         """Return the current snapshot of a session, an empty one if there is none."""
-        text = await self._store.send("HGET", self._store.keys.files, session_digest(session_id))
+        text = await self._store.send("HGET", session_files_key(self._store), session_digest(session_id))
         return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:

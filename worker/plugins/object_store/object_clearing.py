@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from api_client.contract.session_files import ClearedFiles, SessionFilesGone
 from api_client.store import Store
+from api_client.turns.sessions import session_files_key
 from worker.plugins.object_store.objects import Objects, StoredObject, snapshot_at
 from worker.plugins.object_store.snapshots import Snapshot
 
@@ -53,12 +54,12 @@ async def clear_objects(
     times = {each.name: each.at for each_of in found.values() for each in each_of}
     pointers: dict[str, str] = {}
     keys = store.keys
-    for name, stored in (await store.hash(keys.files)).items():
+    for name, stored in (await store.hash(session_files_key(store))).items():
         session, text = name.decode(), stored.decode()
         pointers[session] = text
         old = session_seconds and now - times.get(text.partition(" ")[0], now) > session_seconds
         if old and not dry_run:
-            await store.send("EVAL", _FORGET, 2, keys.files, keys.session_named(session), session, text)
+            await store.send("EVAL", _FORGET, 2, session_files_key(store), keys.session_named(session), session, text)
     if found and not pointers:
         cleared.problems.append("the store knows no session of the object store: is it the right one? Nothing removed")
         return cleared
