@@ -24,8 +24,8 @@ from tests.tiers import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_terminal_summary,
 )
-from worker.processes.broker import EmbeddedBroker, Server, version_of
-from worker.runners.guard.processes import Processes
+from worker.processes.broker import EmbeddedBroker, ServerBinary, read_version
+from worker.runners.guard.processes import AgentProcesses
 
 plain_environment()
 
@@ -66,10 +66,10 @@ def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def _server() -> Server | None:
+def _server() -> ServerBinary | None:
     """The server to test on: the embedded one, or what ``TESTS_SERVER`` names (``tests.servers``)."""
     path = os.environ.get("TESTS_SERVER")
-    return Server(Path(path), version_of(Path(path)), "TESTS_SERVER") if path else None
+    return ServerBinary(Path(path), read_version(Path(path)), "TESTS_SERVER") if path else None
 
 
 @pytest.fixture(scope="session")
@@ -113,12 +113,12 @@ def private_settings(settings: Settings, private_broker: EmbeddedBroker) -> Sett
 
 
 @pytest.fixture(scope="module")
-def agents() -> Iterator[Processes]:
+def agents() -> Iterator[AgentProcesses]:
     """What starts and watches agents, where a test runs them in its own process."""
-    made = Processes()
-    made.start()
+    made = AgentProcesses()
+    made.start_guard()
     yield made
-    made.stop()
+    made.stop_guard()
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tests.support import alive, command_of, playing, processes_with, wait_for, 
 from tests.unit.web.conftest import caller
 from worker.cli import main
 from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import answers
+from worker.processes.programs import fetch_status
 
 
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
@@ -178,7 +178,7 @@ def children_of(pid: int) -> list[int]:
 
 def relay_answers(port: int) -> bool:
     """True once a relay serves. Cheap, for it is asked again and again while the relay needs the processor to start."""
-    return answers("127.0.0.1", port, "/healthz", seconds=10.0) == 200
+    return fetch_status("127.0.0.1", port, "/healthz", seconds=10.0) == 200
 
 
 class RelayProcess:

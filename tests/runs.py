@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.support import processes_with
 from worker.runners.base import AgentEvent, AsyncRunner, Order, RunResult
-from worker.runners.guard.launch import Hear, Launch, begin
-from worker.runners.guard.processes import Processes
-from worker.runners.guard.supervision import Ending
+from worker.runners.guard.launch import Hear, Launch, start_agent
+from worker.runners.guard.processes import AgentProcesses
+from worker.runners.guard.supervision import RunEnding
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Asked:
     lease_ends: float = math.inf
 
 
-def ended(agents: Processes, launch: Launch, order: Order, take_line: Hear = lambda _: ()) -> Ending:
+def ended(agents: AgentProcesses, launch: Launch, order: Order, take_line: Hear = lambda _: ()) -> RunEnding:
     """Run what is launched to the end, in this thread, with nobody who hears of it."""
     with contextlib.ExitStack() as held:
-        begun = begin(agents, launch, order, Asked(), lambda _: None, take_line, held)
-        return begun if isinstance(begun, Ending) else begun.ended(begun.supervision.watch())
+        begun = start_agent(agents, launch, order, Asked(), lambda _: None, take_line, held)
+        return begun if isinstance(begun, RunEnding) else begun.build_ending(begun.supervision.watch_agent())
 
 
 class _Judged:
@@ -129,5 +129,5 @@ def ran(
     started = time.monotonic()
     result = asyncio.run(runner.run_async(order, emit, stop or Asked()))
     seconds = time.monotonic() - started
-    assert keeps() or processes_with(f"HELIX_AGENT_MARK={order.mark}") == {}, "a process of the run is left"
+    assert keeps() or processes_with(f"HELIX_AGENT_MARK={order.process_tag}") == {}, "a process of the run is left"
     return Ran(result=result, order=order, events=events, seconds=seconds)

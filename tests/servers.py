@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from worker.processes.broker import find_server, version_of
+from worker.processes.broker import find_server, read_version
 
 _FOLDER = Path(".helix-tools", "servers").absolute()
 _TESTS = (
@@ -130,7 +130,7 @@ def main(arguments: list[str]) -> int:
         )
         red = red or done.returncode != 0
         seconds = round(time.monotonic() - begun)
-        print(f"| {name} | {version_of(program)} | {done.stdout.splitlines()[-1]} | {seconds} |", flush=True)
+        print(f"| {name} | {read_version(program)} | {done.stdout.splitlines()[-1]} | {seconds} |", flush=True)
         if done.returncode:
             print(done.stdout[-6000:], file=sys.stderr)
     return int(red)

@@ -24,13 +24,13 @@ from worker.celery.application import TurnsApp, build_own_queue, worker_settings
 from worker.celery.registration import register_tasks
 from worker.logs import configure_logging
 from worker.observers import ObserverFeed
-from worker.processes.isolation import IsolatedLinks
+from worker.processes.isolation import IsolatedTasks
 from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.loops.watching import Watcher
 from worker.turns.warm_agents import keeps_agents
-from worker.verification.gates.scratch import sweep
+from worker.verification.gates.scratch import sweep_scratch
 
 log = structlog.get_logger()
 
@@ -85,7 +85,7 @@ def engine() -> Engine:
     looking = OneConnection(settings)
     watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))
     name, judges = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
-    return Engine(settings, app, IsolatedLinks(settings), watchers, looking, name=name, judges=judges)
+    return Engine(settings, app, IsolatedTasks(settings), watchers, looking, name=name, judges=judges)
 
 
 app = create_app(settings_of_process())
@@ -104,7 +104,7 @@ def _on_init(sender: Any, **_: Any) -> None:
 
 @signals.worker_ready.connect
 def _on_ready(sender: Any, **_: Any) -> None:
-    sweep()  # what verifications left that died with their worker
+    sweep_scratch()  # what verifications left that died with their worker
     ready = os.environ.get(READY_FILE)
     gc.freeze()  # what was loaded stays: it is never looked through again
     gc.set_threshold(*_COLLECT)

@@ -11,7 +11,7 @@ import threading
 
 from api_client.contract.tasks import Link
 from worker.app import app, settings_of_process
-from worker.processes.isolation import IsolatedLinks
+from worker.processes.isolation import IsolatedTasks
 from worker.turns.engine import Engine
 
 
@@ -19,7 +19,7 @@ def main() -> None:
     """Run the task of the command line. SIGTERM hands the turn over without counting a crash."""
     task, attempt, turn_id, session_id = sys.argv[1:]
     settings = settings_of_process()
-    engine = Engine(settings, app, IsolatedLinks(settings), alone=True)
+    engine = Engine(settings, app, IsolatedTasks(settings), alone=True)
     signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
 

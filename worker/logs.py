@@ -41,25 +41,25 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     if "celery" in sys.modules:
         from celery import signals
 
-        signals.setup_logging.connect(_keep_celery_off)
+        signals.setup_logging.connect(_disable_celery_logging)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    rendering = _rendering(settings, stream)
+    rendering = _build_renderers(settings, stream)
     # Own lines bypass the standard library, which would take three times as long.
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=functools.partial(_Lines, stream),
+        logger_factory=functools.partial(_StreamLogger, stream),
         cache_logger_on_first_use=False,  # a second call must reach loggers that were already used
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_repeats, *shared],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_duplicates, *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
@@ -71,7 +71,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
-class _Lines:
+class _StreamLogger:
     def __init__(self, stream: TextIO, name: str = "") -> None:
         self._stream = stream
         if not name:  # use the first module up the stack that is neither this one nor structlog
@@ -90,7 +90,7 @@ class _Lines:
     debug = info = warning = error = critical = exception = msg
 
 
-def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
+def _build_renderers(settings: Settings, stream: TextIO) -> list[Processor]:
     redact = redactor(settings)
 
     def mask_fields(_logger: Any, _method: str, event: EventDict) -> EventDict:
@@ -107,13 +107,13 @@ def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
         return [faults, mask_fields, structlog.processors.JSONRenderer(), mask_line]
     colors = stream.isatty()
     console = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
-    return [console if colors else plain_lines(console), mask_line]
+    return [console if colors else build_plain_renderer(console), mask_line]
 
 
-def plain_lines(console: Processor) -> Processor:
+def build_plain_renderer(console: Processor) -> Processor:
     """Build a renderer that writes lines like ``console`` without colours, but faster."""
 
-    def render(logger: Any, method: str, event: EventDict) -> Any:
+    def render_line(logger: Any, method: str, event: EventDict) -> Any:
         if not _ITS_OWN.isdisjoint(event):
             return console(logger, method, event)
         line = f"{event.pop('timestamp')} [{event.pop('level'):<9}] {event.pop('event')!s:<30} [{event.pop('logger')}]"
@@ -122,15 +122,15 @@ def plain_lines(console: Processor) -> Processor:
             line += f" {key}={value if isinstance(value, str) and not _NEEDS_QUOTES.search(value) else repr(value)}"
         return line.rstrip(" ")
 
-    return render
+    return render_line
 
 
-def _drop_repeats(_logger: Any, _method: str, event: EventDict) -> EventDict:
+def _drop_duplicates(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """Drop the copies of the message that uvicorn and Celery add."""
     for name in ("color_message", "data"):
         event.pop(name, None)
     return event
 
 
-def _keep_celery_off(**_: Any) -> None:
+def _disable_celery_logging(**_: Any) -> None:
     """Do nothing: Celery leaves logging alone if its ``setup_logging`` signal has a receiver."""

@@ -57,7 +57,7 @@ class ObserverFeed:
         for name, observer in self._observers.items():
             turns = FinishedTurns(self._store, f"observer:{name}")
             await turns.begin()
-            while await self._holds(name) and (batch := await turns.next(_BATCH)):
+            while await self._acquire_role(name) and (batch := await turns.next(_BATCH)):
                 for turn_id in batch.turn_ids:
                     with suppress(TurnNotFound):  # the turn's retention has ended
                         turn = await self._reader.get(turn_id)
@@ -67,7 +67,7 @@ class ObserverFeed:
     async def leave(self) -> None:
         """Do nothing: another process continues from the stored position."""
 
-    async def _holds(self, name: str) -> bool:
+    async def _acquire_role(self, name: str) -> bool:
         key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask
         if await ask(redis.set(key, self._me, nx=True, ex=_TAKE_OVER_SECONDS)):
             return True

@@ -35,7 +35,7 @@ class ScriptedAgent:
     continue_session = run_session
 
 
-class Rules:
+class RulesUnderTest:
     """Validation rules under test, with assertions about answers.
 
     Args:
@@ -52,9 +52,9 @@ class Rules:
         locale: str = "en",
     ) -> None:
         from worker.enforcement import Policy, build_validators
-        from worker.external import provide
+        from worker.external import provide_services
 
-        provide()
+        provide_services()
 
         self.locale = locale
         self.policy: Policy = Policy(locale=locale)
@@ -66,21 +66,23 @@ class Rules:
             if isinstance(each, type) or not callable(getattr(each, "validate", None)):
                 raise TypeError(f"{each!r} is not a validator; a class is called: MyRule()")
         if policy:
-            self._read(policy, Path(root))
+            self._read_policy(policy, Path(root))
 
-    def _read(self, policy: str | Path, root: Path) -> None:
-        from worker.enforcement.policies import Subject, choose, read_policy
+    def _read_policy(self, policy: str | Path, root: Path) -> None:
+        from worker.enforcement.policies import Subject, choose_rules, read_policy
 
         named = isinstance(policy, Path) or policy.endswith((".yaml", ".yml"))
         text = Path(policy).read_text(encoding="utf-8") if named else str(policy)
-        chosen = choose(read_policy(text), Subject(), root=root, locale=self.locale)
+        chosen = choose_rules(read_policy(text), Subject(), root=root, locale=self.locale)
         self.validators, self.policy = chosen.validators, chosen.policy
 
     def judge(self, answer: str, **context: Any) -> list[ValidationIssue]:
         """Return the issues of an answer. ``context`` is as for ``ResponseValidator.validate``."""
-        from worker.enforcement import demote, examine
+        from worker.enforcement import demote_issues, run_validators
 
-        return list(demote(examine(answer, self.validators, {"locale": self.locale, **context}), self.policy))
+        return list(
+            demote_issues(run_validators(answer, self.validators, {"locale": self.locale, **context}), self.policy)
+        )
 
     def assert_accepted(self, answer: str, **context: Any) -> None:
         """Assert that no rule reports an error for the answer. Warnings are allowed."""
@@ -119,15 +121,15 @@ class Rules:
             validation_seconds=0,  # in this process, so that debugger and coverage see the rule
         )
 
-        def enforced() -> EnforcementResult:
+        def run_enforcement() -> EnforcementResult:
             return asyncio.run(enforcer.run_with_enforcement(session_id="test", prompt=prompt))
 
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return enforced()
+            return run_enforcement()
         with ThreadPoolExecutor(1) as thread:  # an asynchronous test already runs an event loop
-            return thread.submit(enforced).result()
+            return thread.submit(run_enforcement).result()
 
     def check_corpus(self, folder: str | Path) -> int:
         """Validate every ``accepted/*.md`` and ``rejected/*.md`` of a folder, and return their number.
@@ -135,9 +137,9 @@ class Rules:
         Raises:
             AssertionError: a file got the wrong verdict, or the folder has no answers.
         """
-        wrong = [path.name for path, expected in _corpus(Path(folder)) if self._accepts(path) != expected]
+        wrong = [path.name for path, expected in _list_corpus(Path(folder)) if self._accepts(path) != expected]
         assert not wrong, f"judged the other way: {', '.join(wrong)}"
-        count = sum(1 for _ in _corpus(Path(folder)))
+        count = sum(1 for _ in _list_corpus(Path(folder)))
         assert count, f"no accepted/*.md and no rejected/*.md in {folder}"
         return count
 
@@ -145,13 +147,13 @@ class Rules:
         return not any(issue.is_error for issue in self.judge(path.read_text()))
 
 
-def _corpus(folder: Path) -> Iterator[tuple[Path, bool]]:
+def _list_corpus(folder: Path) -> Iterator[tuple[Path, bool]]:
     for name, accepted in (("accepted", True), ("rejected", False)):
         for path in sorted((folder / name).glob("*.md")):
             yield path, accepted
 
 
 @pytest.fixture
-def helix_turns() -> type[Rules]:
+def helix_turns() -> type[RulesUnderTest]:
     """Return the class of rules under test, called as ``helix_turns(rule, ...)`` or ``helix_turns(policy=...)``."""
-    return Rules
+    return RulesUnderTest

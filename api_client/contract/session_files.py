@@ -13,6 +13,8 @@ from api_client.contract.plugins import SESSION_FILES, UnusablePlugin, load_plug
 class SessionFilesError(HelixError):
     """Raised when the files of a session cannot be fetched or stored."""
 
+    code = "files_unavailable"
+
 
 class SessionFilesAway(SessionFilesError):
     """Raised when the files cannot be reached now."""

@@ -13,7 +13,7 @@ from tests.claude.running import VERSION, cli
 from tests.runs import Asked, Ran, ordered, ran
 from worker.agents import build_runner
 from worker.runners.base import AgentEvent, Order
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 _TOOLS = Path(__file__).parents[2] / ".helix-tools" / "agents"
 
@@ -46,7 +46,7 @@ class Agent:
 
     root: Path
     runner: str
-    agents: Processes
+    agents: AgentProcesses
     stub: Services | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     runs: int = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.plugins.certification import stub_forms
-from worker.plugins.certification.services import Service
+from worker.plugins.certification.services import StubService
 from worker.plugins.certification.stub_reply import StubReply
 
 __all__ = ["Services", "StubReply", "calls", "fails", "says"]
@@ -33,11 +33,11 @@ class Several(StubReply):
     also: tuple[StubReply, ...] = ()
 
 
-class _SeveralItems(stub_forms._Responses):
-    def _items(self, reply: StubReply) -> list[dict[str, Any]]:
-        items = super()._items(reply)
+class _SeveralItems(stub_forms._ResponsesForm):
+    def _build_items(self, reply: StubReply) -> list[dict[str, Any]]:
+        items = super()._build_items(reply)
         for each in reply.also if isinstance(reply, Several) else ():
-            items += [{**item, "id": f"fc_{len(items) + 2}"} for item in super()._items(each)]
+            items += [{**item, "id": f"fc_{len(items) + 2}"} for item in super()._build_items(each)]
         return items
 
 
@@ -54,7 +54,7 @@ def fails(status: int, retry_after: str = "") -> StubReply:
     return StubReply(status=status, retry_after=retry_after)
 
 
-class Services(Service):
+class Services(StubService):
     """As a context: ``url`` answers. One of ``replies`` for each model call; the last one answers every further call.
 
     ``tool``: what each call with tools gets that brings no result of a tool behind the user's last message.

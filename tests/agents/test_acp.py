@@ -13,9 +13,9 @@ from tests.agents.stub import Services, says
 from tests.runs import Asked, Ran
 from tests.support import wait_for
 from worker.plugins.acp import runner
-from worker.plugins.acp.runner import KNOWN, read_agent
+from worker.plugins.acp.runner import KNOWN, parse_agent
 from worker.runners.base import AgentEvent, Order, ToolOrders
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 _PIECE = "A piece that is long enough, "
@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
-def agent(tmp_path: Path, agents: Processes) -> Iterator[Agent]:
+def agent(tmp_path: Path, agents: AgentProcesses) -> Iterator[Agent]:
     with Services([says("x")]) as services:
         yield Agent(root=tmp_path, runner="acp:mine.yaml", agents=agents, stub=services)
 
@@ -222,4 +222,4 @@ def test_a_cancel_is_passed_on(agent: Agent) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_our_declarations_are_read_and_ask_through_the_door(name: str) -> None:
     path = Path(runner.__file__).with_name(f"{name}.yaml")
-    assert read_agent(path.read_text(), str(path)).program.asks_here
+    assert parse_agent(path.read_text(), str(path)).program.uses_model_proxy

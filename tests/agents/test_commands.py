@@ -9,16 +9,16 @@ import pytest
 
 from tests.agents.running import Agent
 from tests.runs import Asked
-from worker.plugins.command.runner import read_command
+from worker.plugins.command.runner import parse_command
 from worker.plugins.programs.declaration import DeclarationError
 from worker.runners.base import AgentEvent, Order, ToolOrders
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 PLAIN = "complete: {exit_codes: [0]}"
 LAST = "complete: {last_line: {type: result, ok: true}}\nanswer: {path: text, where: {type: say}}"
 
 
-def declared(root: Path, agents: Processes, script: str, rules: str = PLAIN) -> Agent:
+def declared(root: Path, agents: AgentProcesses, script: str, rules: str = PLAIN) -> Agent:
     """An agent that is a shell script, under these rules."""
     (root / "agent.sh").write_text(f"#!/bin/bash\n{script}\n")
     (root / "agent.sh").chmod(0o755)
@@ -26,7 +26,7 @@ def declared(root: Path, agents: Processes, script: str, rules: str = PLAIN) -> 
     return Agent(root=root, runner="command:agent.yaml", agents=agents)
 
 
-def test_a_text_is_the_answer_with_its_empty_lines_and_comes_live(tmp_path: Path, agents: Processes) -> None:
+def test_a_text_is_the_answer_with_its_empty_lines_and_comes_live(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, r"printf 'one\n\n  two\n'").run()
     assert (ran.verdict, ran.result.text, ran.shown) == ("complete", "one\n\n  two", "one\n\n  two\n")
 
@@ -51,13 +51,13 @@ def test_a_text_is_the_answer_with_its_empty_lines_and_comes_live(tmp_path: Path
     ],
 )
 def test_what_no_rule_declares_complete_is_incomplete(
-    tmp_path: Path, agents: Processes, script: str, rules: str, reason: str
+    tmp_path: Path, agents: AgentProcesses, script: str, rules: str, reason: str
 ) -> None:
     ran = declared(tmp_path, agents, script, rules).run()
     assert (ran.verdict, ran.reason.startswith(reason)) == ("incomplete", True), ran.reason
 
 
-def test_the_texts_of_json_lines_are_the_answer(tmp_path: Path, agents: Processes) -> None:
+def test_the_texts_of_json_lines_are_the_answer(tmp_path: Path, agents: AgentProcesses) -> None:
     script = """echo junk; for t in a b; do echo "{\\"type\\": \\"say\\", \\"text\\": \\"$t\\"}"; done
     echo '{"type": "think", "text": "no"}'; echo '{"type": "result", "ok": true, "more": 1}'"""
     ran = declared(tmp_path, agents, script, LAST).run()
@@ -65,26 +65,26 @@ def test_the_texts_of_json_lines_are_the_answer(tmp_path: Path, agents: Processe
 
 
 @pytest.mark.parametrize("way", ["stdin", "argument", "file"])
-def test_the_prompt_arrives_every_way(tmp_path: Path, agents: Processes, way: str) -> None:
+def test_the_prompt_arrives_every_way(tmp_path: Path, agents: AgentProcesses, way: str) -> None:
     script = {"stdin": "cat", "argument": 'echo "$1"', "file": 'cat "$1"'}[way]
     more = 'arguments: ["{prompt_file}"]\n' if way == "file" else ""
     ran = declared(tmp_path, agents, script, f"prompt: {way}\n{more}{PLAIN}").run("Wie geht's?\n\n$(id) `id`")
     assert ran.result.text.endswith("Wie geht's?\n\n$(id) `id`")
 
 
-def test_the_answer_can_be_a_file(tmp_path: Path, agents: Processes) -> None:
+def test_the_answer_can_be_a_file(tmp_path: Path, agents: AgentProcesses) -> None:
     rules = f"{PLAIN}\nanswer: {{file: output/a.md}}"
     ran = declared(tmp_path, agents, "echo chatter; echo whole > output/a.md", rules).run()
     assert (ran.verdict, ran.result.text) == ("complete", "whole")
 
 
-def test_a_response_file_is_the_answer_whatever_was_said(tmp_path: Path, agents: Processes) -> None:
+def test_a_response_file_is_the_answer_whatever_was_said(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, "echo see file; echo whole > output/response.md").run()
     assert (ran.result.text, ran.shown) == ("whole", "whole")
 
 
 def test_its_environment_is_made_from_scratch(
-    tmp_path: Path, agents: Processes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, agents: AgentProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "1")
     monkeypatch.setenv("GIVEN", "2")
@@ -96,7 +96,7 @@ def test_its_environment_is_made_from_scratch(
     assert not [line for line in said if line.startswith("SECRET")]
 
 
-def test_its_state_is_kept_for_the_session_and_nothing_else_of_its_home(tmp_path: Path, agents: Processes) -> None:
+def test_its_state_is_kept_for_the_session_and_nothing_else_of_its_home(tmp_path: Path, agents: AgentProcesses) -> None:
     script = "cat ~/.a/log ~/.other 2>/dev/null; echo seen; mkdir -p ~/.a; echo $RANDOM | tee ~/.a/log > ~/.other"
     agent = declared(tmp_path, agents, f"{script}; ln -s /etc/passwd ~/.a/link", f"state: [.a]\n{PLAIN}")
     first = agent.run()
@@ -106,18 +106,18 @@ def test_its_state_is_kept_for_the_session_and_nothing_else_of_its_home(tmp_path
     assert second.result.sent.continues == "message"
 
 
-def test_a_state_that_is_a_link_leads_nowhere(tmp_path: Path, agents: Processes) -> None:
+def test_a_state_that_is_a_link_leads_nowhere(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, "echo x; ln -s /etc/apt ~/.a", f"state: [.a]\n{PLAIN}").run()
     kept = tmp_path / "projects/sessions/s/agent" / f"{ran.result.agent_session}.zip"
     assert zipfile.ZipFile(kept).namelist() == ["helix-notes.json"]
 
 
-def test_a_run_that_broke_off_leaves_no_state(tmp_path: Path, agents: Processes) -> None:
+def test_a_run_that_broke_off_leaves_no_state(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, "mkdir ~/.a; echo x > ~/.a/y; exit 1", f"state: [.a]\n{PLAIN}").run()
     assert (ran.result.agent_session, list((tmp_path / "projects/sessions/s/agent").iterdir())) == ("", [])
 
 
-def test_a_command_that_is_silent_or_cancelled_is_ended(tmp_path: Path, agents: Processes) -> None:
+def test_a_command_that_is_silent_or_cancelled_is_ended(tmp_path: Path, agents: AgentProcesses) -> None:
     agent = declared(tmp_path, agents, "echo begun; sleep 600")
     assert agent.run(idle_seconds=0.5).reason == "the agent was silent for 0.5 s"
     stop = Asked()
@@ -128,17 +128,17 @@ def test_a_command_that_is_silent_or_cancelled_is_ended(tmp_path: Path, agents: 
     assert agent.run(when=cancel, stop=stop).verdict == "cancelled"
 
 
-def test_a_command_that_may_only_read_is_refused(tmp_path: Path, agents: Processes) -> None:
+def test_a_command_that_may_only_read_is_refused(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, "echo x").run(read_only=True)
     assert (ran.verdict, "kept from writing" in ran.reason) == ("config", True)
 
 
-def test_a_command_runs_no_turn_whose_tool_calls_have_rules(tmp_path: Path, agents: Processes) -> None:
+def test_a_command_runs_no_turn_whose_tool_calls_have_rules(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, "echo x").run(tools=ToolOrders(rules=({"do": "deny"},), root=tmp_path))
     assert (ran.verdict, "policy's tools" in ran.reason) == ("config", True)
 
 
-def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: Processes) -> None:
+def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: AgentProcesses) -> None:
     text = """\
         program: x
         argument: [a]
@@ -149,7 +149,7 @@ def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: Processe
         prompt: mail
         """
     with pytest.raises(DeclarationError) as found:
-        read_command(textwrap.dedent(text), "agent.yaml")
+        parse_command(textwrap.dedent(text), "agent.yaml")
     lines = str(found.value).splitlines()
     assert [line.partition(": ")[0] for line in lines] == [
         "agent.yaml:2:1",
@@ -166,15 +166,15 @@ def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: Processe
 
 def test_a_command_without_a_rule_is_refused() -> None:
     with pytest.raises(DeclarationError, match="needs 'complete'"):
-        read_command("program: x\n", "agent.yaml")
+        parse_command("program: x\n", "agent.yaml")
 
 
-def test_a_missing_program_is_a_configuration_error(tmp_path: Path, agents: Processes) -> None:
+def test_a_missing_program_is_a_configuration_error(tmp_path: Path, agents: AgentProcesses) -> None:
     agent = declared(tmp_path, agents, "echo x")
     (tmp_path / "agent.sh").unlink()
     assert agent.run().verdict == "config"
 
 
-def test_a_sigkill_that_others_sent_is_seen(tmp_path: Path, agents: Processes) -> None:
+def test_a_sigkill_that_others_sent_is_seen(tmp_path: Path, agents: AgentProcesses) -> None:
     ran = declared(tmp_path, agents, f"echo x; kill -{signal.SIGKILL.value} $$; sleep 5").run()
     assert ran.result.completion.lost

@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.running import Agent
 from tests.agents.stub import Services, says
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
@@ -16,7 +16,7 @@ PYTHON = ROOT / ".helix-tools" / "agents" / "python-frameworks" / "bin" / "pytho
 
 
 @pytest.mark.parametrize("example", ["with_pydantic_ai", "with_langgraph"])
-def test_an_example_answers_through_its_framework(tmp_path: Path, agents: Processes, example: str) -> None:
+def test_an_example_answers_through_its_framework(tmp_path: Path, agents: AgentProcesses, example: str) -> None:
     if not PYTHON.exists():
         pytest.skip("pydantic-ai and LangGraph are not installed here: `make e2e-agents` installs them")
     shutil.copytree(EXAMPLES, tmp_path / "library")

@@ -8,7 +8,7 @@ import pytest
 from tests.agents.stub import Services, StubReply, fails, says
 from tests.agents.test_python_agents import written
 from tests.agents.test_several_calls import ASK
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.guard.supervision import MOST_FAILURES
 
 _REDIRECT = StubReply(status=307, retry_after="")
@@ -21,14 +21,14 @@ _REDIRECT = StubReply(status=307, retry_after="")
         "atexit.register(time.sleep, 600)",
     ],
 )
-def test_an_answer_is_kept_whose_agent_does_not_exit(tmp_path: Path, agents: Processes, hangs: str) -> None:
+def test_an_answer_is_kept_whose_agent_does_not_exit(tmp_path: Path, agents: AgentProcesses, hangs: str) -> None:
     code = f"import atexit, threading, time\ndef consultant(context):\n    {hangs}\n    return 'Done.'"
     ran = written(tmp_path, agents, code).run()
     assert (ran.verdict, ran.result.text) == ("complete", "Done."), ran.reason
     assert ran.evidence["stopped"] == "finished"
 
 
-def test_an_agent_that_hangs_before_its_end_is_not_complete(tmp_path: Path, agents: Processes) -> None:
+def test_an_agent_that_hangs_before_its_end_is_not_complete(tmp_path: Path, agents: AgentProcesses) -> None:
     code = "import time\ndef consultant(context):\n    yield 'Half'\n    time.sleep(600)"
     ran = written(tmp_path, agents, code).run(idle_seconds=7.0, kill_grace_seconds=0.1)
     assert (ran.verdict, ran.reason) == ("incomplete", "the agent was silent for 7 s")
@@ -47,7 +47,7 @@ def test_an_agent_that_hangs_before_its_end_is_not_complete(tmp_path: Path, agen
     ],
 )
 def test_who_retries_in_silence_is_told_what_the_provider_said(
-    tmp_path: Path, agents: Processes, reply: StubReply, verdict: str, said: str
+    tmp_path: Path, agents: AgentProcesses, reply: StubReply, verdict: str, said: str
 ) -> None:
     code = f"{ASK}\nimport time\ndef consultant(context):\n    ask('one')\n    time.sleep(600)"
     limits: dict[str, float] = {"kill_grace_seconds": 0.1}
@@ -63,7 +63,7 @@ def test_who_retries_in_silence_is_told_what_the_provider_said(
     ("reply", "verdict"), [(says("half", end="limit"), "limit"), (fails(500), "transient"), (fails(400), "permanent")]
 )
 def test_an_agent_whose_calls_fail_for_ever_is_ended(
-    tmp_path: Path, agents: Processes, reply: StubReply, verdict: str
+    tmp_path: Path, agents: AgentProcesses, reply: StubReply, verdict: str
 ) -> None:
     code = (
         f"{ASK}\nimport time\ndef consultant(context):\n    while True:\n        ask('one')\n        time.sleep(0.02)"
@@ -75,7 +75,7 @@ def test_an_agent_whose_calls_fail_for_ever_is_ended(
         assert len(stub.requests) > MOST_FAILURES
 
 
-def test_calls_that_fail_now_and_then_end_nobody(tmp_path: Path, agents: Processes) -> None:
+def test_calls_that_fail_now_and_then_end_nobody(tmp_path: Path, agents: AgentProcesses) -> None:
     code = f"{ASK}\nimport time\ndef consultant(context):\n    for _ in range(90):\n        said = ask('one')\n"
     code += "        time.sleep(0.1)\n    return said"
     replies = [*[fails(500)] * 15, says("Well."), *[fails(500)] * 15, says("Well.")]

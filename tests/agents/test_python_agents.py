@@ -12,12 +12,12 @@ from tests.support import wait_for
 from worker.agents import build_runner
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import AgentEvent, Order
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 NUMBERS = iter(range(100))
 
 
-def written(root: Path, agents: Processes, code: str, **more: object) -> Agent:
+def written(root: Path, agents: AgentProcesses, code: str, **more: object) -> Agent:
     """An agent that is the function ``consultant`` of a module of its own, in the project's folder."""
     package = root / f"agents_{next(NUMBERS)}"
     package.mkdir()
@@ -39,7 +39,7 @@ def test_a_name_with_a_dot_is_a_module_and_an_undotted_one_is_named_behind_pytho
         "def consultant(context):\n    print('not the answer')\n    return f'Hello {context.prompt}'",
     ],
 )
-def test_every_way_to_write_one_gives_its_answer(tmp_path: Path, agents: Processes, code: str) -> None:
+def test_every_way_to_write_one_gives_its_answer(tmp_path: Path, agents: AgentProcesses, code: str) -> None:
     ran = written(tmp_path, agents, code).run("you")
     assert (ran.verdict, ran.result.text, ran.shown) == ("complete", "Hello you", "Hello you"), ran.evidence
 
@@ -59,13 +59,13 @@ def test_every_way_to_write_one_gives_its_answer(tmp_path: Path, agents: Process
     ],
 )
 def test_an_agent_that_ends_another_way_is_not_complete(
-    tmp_path: Path, agents: Processes, code: str, verdict: str, reason: str
+    tmp_path: Path, agents: AgentProcesses, code: str, verdict: str, reason: str
 ) -> None:
     ran = written(tmp_path, agents, code).run()
     assert (ran.verdict, reason in ran.reason) == (verdict, True), ran.reason
 
 
-def test_cancelling_reaches_the_agent_and_what_it_left_behind_is_ended(tmp_path: Path, agents: Processes) -> None:
+def test_cancelling_reaches_the_agent_and_what_it_left_behind_is_ended(tmp_path: Path, agents: AgentProcesses) -> None:
     code = """
     import asyncio, pathlib, subprocess
     async def consultant(context):
@@ -87,7 +87,7 @@ def test_cancelling_reaches_the_agent_and_what_it_left_behind_is_ended(tmp_path:
     assert wait_for(lambda: (ran.order.directory / "cancelled").exists())
 
 
-def test_the_context_is_typed_and_its_state_lasts(tmp_path: Path, agents: Processes) -> None:
+def test_the_context_is_typed_and_its_state_lasts(tmp_path: Path, agents: AgentProcesses) -> None:
     code = """
     async def consultant(context):
         count = context.state / "count"
@@ -120,7 +120,7 @@ def consultant(context):
 """
 
 
-def test_its_model_is_asked_through_the_door_which_holds_the_key(tmp_path: Path, agents: Processes) -> None:
+def test_its_model_is_asked_through_the_door_which_holds_the_key(tmp_path: Path, agents: AgentProcesses) -> None:
     with Services([says("from the model")]) as stub:
         ran = written(tmp_path, agents, MODEL, stub=stub).run()
         assert (ran.verdict, ran.result.text) == ("complete", "from the model")
@@ -133,7 +133,7 @@ def test_its_model_is_asked_through_the_door_which_holds_the_key(tmp_path: Path,
     [(says("half", end="limit"), "limit"), (fails(429, "3"), "transient"), (fails(401), "permanent")],
 )
 def test_the_door_contradicts_an_agent_that_says_done(
-    tmp_path: Path, agents: Processes, reply: StubReply, verdict: str
+    tmp_path: Path, agents: AgentProcesses, reply: StubReply, verdict: str
 ) -> None:
     with Services([reply]) as stub:
         assert written(tmp_path, agents, MODEL, stub=stub).run().verdict == verdict

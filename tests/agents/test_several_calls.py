@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.stub import Services, StubReply, fails, said_in, says
 from tests.agents.test_python_agents import written
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 ASK = """
 import json, os, urllib.request
@@ -80,7 +80,7 @@ class ByPrompt(Services):
     ],
 )
 def test_a_part_that_was_cut_makes_the_answer_incomplete(
-    tmp_path: Path, agents: Processes, code: str, one: Any, verdict: str
+    tmp_path: Path, agents: AgentProcesses, code: str, one: Any, verdict: str
 ) -> None:
     merged = says(f"{_ONE} {_TWO}")
     with ByPrompt(one=one, two=says(_TWO), merge=merged) as stub:
@@ -112,7 +112,7 @@ def test_a_part_that_was_cut_makes_the_answer_incomplete(
     ],
 )
 def test_a_call_that_was_repeated_or_whose_text_is_not_in_the_answer_leaves_it_complete(
-    tmp_path: Path, agents: Processes, code: str, one: Any
+    tmp_path: Path, agents: AgentProcesses, code: str, one: Any
 ) -> None:
     more = {"again,": says(_ONE_WHOLE), "continue": says("dle."), "prefilled": says("dle.")}
     with ByPrompt(one=one, two=says(_TWO), **more) as stub:

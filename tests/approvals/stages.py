@@ -18,9 +18,9 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import ToolRule
 from tests.runs import order_in
 from worker.plugins.acp import agent_client
-from worker.plugins.acp.agent_client import Client
+from worker.plugins.acp.agent_client import AcpClient
 from worker.plugins.codex import runner as codex
-from worker.runners.approval import ApprovalServer, tool_orders, waiting
+from worker.runners.approval import ApprovalServer, build_tool_orders, find_question
 from worker.runners.base import Order, ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
 
@@ -76,7 +76,7 @@ class Stage:
             self._hooked("PostToolUse", SHELL["codex"], {"command": command}, {})
         elif self.agent == "acp":
             name = next(name for name, call in self._client._calls.items() if call["rawInput"]["command"] == command)
-            self._client._progressed({"toolCallId": name, "status": "completed"})
+            self._client._report_tool_end({"toolCallId": name, "status": "completed"})
 
     def answer(self, allowed: str = "approve", *, change: Mapping[str, str] | None = None, again: bool = False) -> None:
         """A person answers the question, and another run goes on. ``change``: files that change meanwhile.
@@ -86,7 +86,7 @@ class Stage:
         if not again:
             assert self._asking, "nobody was asked"
             tool, given = self._asking
-            call = waiting(self.order, tool, given)
+            call = find_question(self.order, tool, given)
             assert call, "the worker finds no rule that asks"
             self.question = replace(call, delivery=self.order.delivery, answer=call.answer or allowed)
             self.used = 0
@@ -119,7 +119,7 @@ class Stage:
             self.server = ApprovalServer(question, folder, None if self.used else self._use_up)
             self.order = replace(self.order, tools=replace(tools, approval_socket=self.server.path))
         named = {"question": str(self.home / "question"), "seen": str(self.home / "seen")}
-        self.told: dict[str, Any] = {**tool_orders(self.order, boxed=False), **named}
+        self.told: dict[str, Any] = {**build_tool_orders(self.order, boxed=False), **named}
         (self.home / "orders").write_text(json.dumps(self.told))
         if self.agent == "acp":
             self._client = self._acp_client()
@@ -149,19 +149,21 @@ class Stage:
     def _acp(self, tool: str, given: dict[str, Any], more: Mapping[str, Any]) -> str:
         call = {"toolCallId": f"c{self._numbers}", "kind": tool, "rawInput": given, **more}
         before, self._answered = self._client._asked, {}
-        self._client._decide({"id": 1, "params": {"sessionId": "s1", "toolCall": call, "options": _OPTIONS}})
+        self._client._answer_permission_request(
+            {"id": 1, "params": {"sessionId": "s1", "toolCall": call, "options": _OPTIONS}}
+        )
         if self._client._asked and not before:
             return ASKED
         return RUNS if self._answered.get("outcome", {}).get("optionId") == "allow_once" else DENIED
 
-    def _acp_client(self) -> Client:
+    def _acp_client(self) -> AcpClient:
         """Our client with an agent that says nothing by itself."""
         given = {"argv": [sys.executable, "-c", ""], "cwd": str(self.folder), "edits": True, "allow": []}
         given |= {"rules": [dict(rule) for rule in self.rules], "root": str(self.root)}
         given |= {"asks": True, "approval_server": self.told["approval_server"]}
-        client = Client(given, agent_client.Reports((self.home / "said").open("wb")))
+        client = AcpClient(given, agent_client.EventPrinter((self.home / "said").open("wb")))
         client.session = "s1"
         client._agent.wait()
-        client._answer = lambda _number, **what: self._answered.update(what["result"])  # type: ignore[method-assign]
-        client._interrupt = lambda: None  # type: ignore[method-assign]
+        client._send_response = lambda _number, **what: self._answered.update(what["result"])  # type: ignore[method-assign]
+        client._interrupt_agent = lambda: None  # type: ignore[method-assign]
         return client

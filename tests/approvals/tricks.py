@@ -137,7 +137,7 @@ def _answers_itself(word: str, command: str) -> Play:
 def _takes_it(stage: Stage) -> int:
     """The agent asks the approval server itself before its call: the yes is used up, and the call does not run."""
     allowed(stage)
-    approval_client.ask(stage.told["approval_server"], SHELL[stage.agent], {"command": A}, asks=True)
+    approval_client.ask_approval_server(stage.told["approval_server"], SHELL[stage.agent], {"command": A}, asks=True)
     return ran(stage.call(A))
 
 

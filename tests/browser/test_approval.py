@@ -27,7 +27,7 @@ from tests.browser.webui import answer_of, drive, missing, open_webui
 from tests.claude.running import cli
 from tests.claude.stub import Reply, Stub, says
 from tests.ports import free_port
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 COUNT = int(os.environ.get("BROWSER_APPROVALS", "4"))
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800 + 90 * COUNT)]
@@ -108,7 +108,7 @@ def site(model: Model, tmp_path: Path) -> Iterator[Site]:
         pytest.skip("the Claude CLI is not installed here: `make e2e-claude` installs it")
     model.folder = root / "adr"
     model.folder.mkdir(parents=True)
-    (root / "adr" / "ring.png").write_bytes(icon("a"))
+    (root / "adr" / "ring.png").write_bytes(draw_icon("a"))
     (root / "policy.yaml").write_text(POLICY)
     given = {
         "HELIX_MODELS": "helix=claude_cli",

@@ -38,7 +38,7 @@ from tests.browser.webui import (
     script,
 )
 from tests.installation import turns
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]
 
@@ -119,7 +119,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Path) -> None:
     ring = tmp_path / "ring.png"
-    ring.write_bytes(icon("a"))
+    ring.write_bytes(draw_icon("a"))
     short = {"text": "A short answer please", "tags": True}
     picture = {"text": "A short answer please: what is this?", "image": str(ring), "user": USER}
     seen = site.ask(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.conftest import Ask
 from tests.browser.webui import answer_of, answers_of, lines_of, missing
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]
 
@@ -93,7 +93,7 @@ def test_whoever_comes_in_the_middle_sees_the_whole_answer(ask: Ask, agent_runs:
 
 def test_the_chat_says_what_was_checked_and_what_to_do(ask: Ask, tmp_path: Path) -> None:
     picture = tmp_path / "ring.png"
-    picture.write_bytes(icon("a"))
+    picture.write_bytes(draw_icon("a"))
     image = {"name": "image", "text": "Was ist das?", "image": str(picture), "refused": True}
     seen = ask(ADR, REPAIRED, {**FAILED, "name": "box"}, {**LONG, "name": "halted", "do": "stop"}, image)
     adr, repaired, failed, stopped = (seen[name] for name in ("adr", "repaired", "box", "halted"))

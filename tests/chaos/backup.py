@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from tests.chaos.history import Recorder
 from tests.installation import turns
 from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import environ_of
+from worker.processes.programs import build_environ
 
 _PAUSE_SECONDS = 0.5
 ARCHIVE, RESTORED = "backup", "restored"
@@ -39,7 +39,7 @@ async def _turns(settings: Settings, *arguments: str) -> subprocess.CompletedPro
 
 
 def _run(settings: Settings, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    environ = environ_of(settings, **environ)
+    environ = build_environ(settings, **environ)
     return subprocess.run(turns(*arguments), env=environ, capture_output=True, text=True, check=False)
 
 

@@ -3,7 +3,7 @@
 import click
 
 from tests.chaos.checker import INVARIANTS, MUST_BE_ZERO, Judgement
-from worker.cli.output import one_line, write_json, write_table
+from worker.cli.output import fit_line, write_json, write_table
 
 #: Exit codes: nothing violated; an invariant violated; not carried out; nothing violated, and too little met to say so.
 GOOD, VIOLATED, NOT_DONE, TOO_LITTLE = 0, 1, 2, 3
@@ -40,7 +40,7 @@ def _tables(judgement: Judgement) -> None:
     machine = ", ".join(f"{name} {value:g}" for name, value in judgement.machine.items())
     click.echo(f"machine: {machine}")
     for problem in judgement.problems[:_SHOWN_PROBLEMS]:
-        click.echo(one_line(f"[{problem.invariant}] {problem.figure}: {problem.text}"))
+        click.echo(fit_line(f"[{problem.invariant}] {problem.figure}: {problem.text}"))
     zeros = ", ".join(f"{name} {judgement.figures[name]}" for name in MUST_BE_ZERO)
     click.echo(f"\n{zeros}")
     for reason in judgement.too_little:

@@ -25,7 +25,7 @@ from tests.chaos.targets import Target, below
 from tests.chaos.traffic import plan
 from tests.chaos.traffic.load import Load
 from worker.processes.supervisor import Supervisor
-from worker.runners.guard.marks import marks
+from worker.runners.guard.marks import process_tags
 
 #: So long after the load's end everybody must have their answer, in seconds.
 QUIET_SECONDS = 90.0
@@ -158,7 +158,7 @@ async def _sample(supervisor: Supervisor, guards: set[Target], recorder: Recorde
     """
     while True:
         began, looked = time.monotonic(), time.time()
-        found = await asyncio.to_thread(lambda: sorted({mark for _, mark in marks() if mark}))
+        found = await asyncio.to_thread(lambda: sorted({mark for _, mark in process_tags() if mark}))
         if found:
             recorder.write("alive", marks=found, looked=looked)
         for name in WORKERS:

@@ -87,7 +87,7 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     links = {name: [f"unix:{sockets / name}", f"unix:{broker.socket}"] for name in (*WORKERS, *RELAYS)}
     links |= {f"client-{name}": [f"127.0.0.1:{near}", f"127.0.0.1:{far}"] for name, (near, far) in ports.items()}
     behind = {name: _reaching(settings, f"unix://{sockets / name}") for name in (*WORKERS, *RELAYS)}
-    started = [_held(broker.program(), hold), _proxy(links, control, directory)]
+    started = [_held(broker.build_program(), hold), _proxy(links, control, directory)]
     started += [worker_program(name, behind[name], directory, environ) for name in WORKERS]
     started += [relay_program(name, behind[name], ports[name][1], environ) for name in RELAYS]
     return Stage(
@@ -124,7 +124,7 @@ def worker_program(name: str, settings: Settings, directory: Path, environ: Mapp
     return Program(
         name=name,
         command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['worker'])"],
-        environ=programs.environ_of(settings, **{programs.READY_VARIABLE: str(ready)}, **environ),
+        environ=programs.build_environ(settings, **{programs.READY_VARIABLE: str(ready)}, **environ),
         cwd=directory,
         ready_file=ready,
         grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 10.0,
@@ -134,5 +134,5 @@ def worker_program(name: str, settings: Settings, directory: Path, environ: Mapp
 
 def relay_program(name: str, settings: Settings, port: int, environ: Mapping[str, str]) -> Program:
     """A relay, with ``environ`` added to its environment."""
-    program = programs.web(settings, "127.0.0.1", port)
+    program = programs.web_program(settings, "127.0.0.1", port)
     return replace(program, name=name, environ={**(program.environ or {}), **environ})

@@ -17,7 +17,7 @@ from tests.claude.endings import ENDINGS, Ending, mistakes
 from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub
 from tests.runs import Ran
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 _COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be repaired first
 
@@ -26,7 +26,7 @@ def _ran() -> Iterator[tuple[Ending, Ran]]:
     program = cli()
     if program is None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
-    agents = Processes()
+    agents = AgentProcesses()
     mode = os.environ.get("HELIX_BOX", "off")
     endings = [e for e in ENDINGS if all(word in e.name for word in sys.argv[1:])]
     for ending in [e for e in endings if e.obstacle]:
@@ -41,7 +41,7 @@ def _ran() -> Iterator[tuple[Ending, Ran]]:
         with ThreadPoolExecutor(3) as pool:
             yield from zip(endings, pool.map(ran, endings), strict=True)
     finally:
-        agents.stop()
+        agents.stop_guard()
 
 
 def _row(ending: Ending, ran: Ran) -> str:

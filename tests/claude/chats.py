@@ -37,7 +37,7 @@ from tests.support import command_of
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.supervisor import Supervisor
-from worker.runners.guard.marks import marks
+from worker.runners.guard.marks import process_tags
 
 MESSAGES = 5
 #: What the messages of each chat meet: ``p`` is accepted at once, ``r`` is rejected once, ``t`` calls a tool first.
@@ -191,7 +191,7 @@ class House:
         )
         ports = {name: free_port() for name in _RELAYS}
         self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
-        programs = [broker.program()]
+        programs = [broker.build_program()]
         programs += [worker_program(name, self.settings, folder, {}) for name in _WORKERS]
         programs += [relay_program(name, self.settings, port, {}) for name, port in ports.items()]
         logs = folder / "logs"
@@ -242,7 +242,7 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
     victim = found[int(place * len(found))]
     try:
         below = house.below(_served_by(victim) if role == "door" else victim)
-        turns = frozenset(_turn_of(house, mark) for pid, mark in marks() if mark and pid in below)
+        turns = frozenset(_turn_of(house, mark) for pid, mark in process_tags() if mark and pid in below)
         house.kill(victim)
     except (OSError, ValueError):
         return None

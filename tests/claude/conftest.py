@@ -7,7 +7,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent, cli
 from tests.claude.stub import Stub
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 
 @pytest.fixture(scope="session")
@@ -19,15 +19,15 @@ def program() -> Path:
 
 
 @pytest.fixture(scope="session")
-def agents(program: Path) -> Iterator[Processes]:
-    agents = Processes()
-    agents.start()
+def agents(program: Path) -> Iterator[AgentProcesses]:
+    agents = AgentProcesses()
+    agents.start_guard()
     yield agents
-    agents.stop()
+    agents.stop_guard()
 
 
 @pytest.fixture
-def agent(program: Path, agents: Processes, tmp_path: Path) -> Iterator[Agent]:
+def agent(program: Path, agents: AgentProcesses, tmp_path: Path) -> Iterator[Agent]:
     with Stub() as stub:
         yield Agent(tmp_path, stub, agents, program)
 

@@ -21,7 +21,7 @@ from tests.claude.stub import Stub, says
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.runners.guard import box
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 RUNS = 12
 GOOD = says("Gut. ", *["Noch. "] * 8, "\n\n<!-- STEP: done -->", delay=0.05)
@@ -33,7 +33,7 @@ TIMED = 'echo $EPOCHREALTIME >times; "$CLI" "$@"; code=$?; echo $EPOCHREALTIME >
 
 def overhead(root: Path, program: Path, stub: Stub, mode: str) -> tuple[list[float], list[float]]:
     """Seconds of the CLI itself, and what each whole run took beyond that. ``mode`` is ``HELIX_BOX``."""
-    agents = Processes()
+    agents = AgentProcesses()
     agent = Agent(root, stub, agents, inside(root, program), {"box": mode}).wrapped(TIMED)
     lived, beyond = [], []
     try:
@@ -43,7 +43,7 @@ def overhead(root: Path, program: Path, stub: Stub, mode: str) -> tuple[list[flo
             lived.append(ended - began)
             beyond.append(ran.seconds - lived[-1])
     finally:
-        agents.stop()
+        agents.stop_guard()
     return lived, beyond
 
 
@@ -109,7 +109,7 @@ def main() -> None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for mode, where in (("off", "without a box"), ("required", "in a box")):
-        if mode == "required" and (problem := box.obstacle()):
+        if mode == "required" and (problem := box.find_obstacle()):
             print(f"no box was measured: {problem}")
             continue
         with tempfile.TemporaryDirectory() as root, Stub([says("Guten Tag")]) as stub:

@@ -16,9 +16,9 @@ from typing import cast
 
 from tests.claude.running import VERSION, Agent, Ran, cli
 from tests.claude.stub import Stub, says
-from worker.runners.claude.living import ClaudeLiving
-from worker.runners.guard.footprint import Process, _own_memory
-from worker.runners.guard.processes import Processes
+from worker.runners.claude.living import ClaudeAgent
+from worker.runners.guard.footprint import ProcessStat, _proportional_memory
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.warm import idle_agents
 
 _MIB = 2**20
@@ -54,9 +54,9 @@ class Scales:
 
     def weigh(self) -> int:
         """Return what they hold now, in bytes."""
-        idle = [cast("ClaudeLiving", living) for living, *_ in list(idle_agents.shared()._idle.values())]
-        held = sum(_own_memory(Process(pid, 1, 0)) for living in idle for pid in list(living._pids))
-        self.most, self.kept = max(self.most, held), max(self.kept, len(idle_agents.shared()))
+        idle = [cast("ClaudeAgent", living) for living, *_ in list(idle_agents.shared_idle_agents()._idle.values())]
+        held = sum(_proportional_memory(ProcessStat(pid, 1, 0)) for living in idle for pid in list(living._pids))
+        self.most, self.kept = max(self.most, held), max(self.kept, len(idle_agents.shared_idle_agents()))
         return held
 
     def _watch(self) -> None:
@@ -66,7 +66,7 @@ class Scales:
 
 def carry_out(folder: Path, program: Path, sessions: int, mb: int, *, say: bool = False) -> Weighed:
     """Hold all sessions, one message after the other."""
-    agents, before, began = Processes(), list[tuple[Agent, Ran]](), list[str]()
+    agents, before, began = AgentProcesses(), list[tuple[Agent, Ran]](), list[str]()
     settings = {"claude_warm_seconds": 600.0, "claude_warm_mb": mb}
     settings |= {"claude_warm_processes": sessions, "claude_warm_per_owner": sessions}
     try:
@@ -81,11 +81,14 @@ def carry_out(folder: Path, program: Path, sessions: int, mb: int, *, say: bool 
                     began.append(again.evidence["start"])
                 held = scales.weigh()
                 if say:
-                    print(f"{number + 1} sessions, {len(idle_agents.shared())} kept, {held / _MIB:.0f} MiB", flush=True)
+                    print(
+                        f"{number + 1} sessions, {len(idle_agents.shared_idle_agents())} kept, {held / _MIB:.0f} MiB",
+                        flush=True,
+                    )
         return Weighed(scales.most, scales.kept, began.count("warm"), began.count("cold"))
     finally:
-        idle_agents.shared().close()
-        agents.stop()
+        idle_agents.shared_idle_agents().close()
+        agents.stop_guard()
 
 
 def main() -> None:

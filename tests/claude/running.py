@@ -24,7 +24,7 @@ from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.hooks import read_marks
 from worker.runners.claude.runner import ClaudeCliRunner
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.warm import idle_agents
 
 #: The version the endings were measured with; `make e2e-claude` installs it.
@@ -55,7 +55,7 @@ class Agent:
 
     root: Path
     stub: Stub
-    agents: Processes
+    agents: AgentProcesses
     program: Path
     settings: dict[str, Any] = field(default_factory=dict)
     session: str = "s"
@@ -87,7 +87,7 @@ class Agent:
         limits = {"deadline": time.monotonic() + 60, "idle_seconds": 30.0}
         order = ordered(self.workdir, turn, self._runs, prompt, **(limits | values))
         runner = ClaudeCliRunner(self.agents, self.effective)
-        found = ran(runner, order, when, stop, keeps=idle_agents.shared().__len__)
+        found = ran(runner, order, when, stop, keeps=idle_agents.shared_idle_agents().__len__)
         return replace(found, hooks=list(read_marks(order.directory)))
 
     @property

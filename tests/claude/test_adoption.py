@@ -24,7 +24,7 @@ from tests.fault.matrix import guard_of
 from tests.installation import WorkerProcess, children_of
 from tests.support import alive, processes_with, put, wait_until
 from worker.runners.guard import box
-from worker.runners.guard.marks import number_inside
+from worker.runners.guard.marks import inner_process_id
 
 FIRST, SECOND = "Welchen?", "Welchen?\n\n<!-- STEP: what -->"
 
@@ -50,7 +50,7 @@ class Stage:
         [pid] = [
             pid
             for pid, command in processes_with(f"HOME={self.settings.sessions_dir}").items()
-            if "--session-id" in command and (self.settings.box == "off" or number_inside(pid) == 2)
+            if "--session-id" in command and (self.settings.box == "off" or inner_process_id(pid) == 2)
         ]
         return pid
 
@@ -91,7 +91,7 @@ def stage(
 ) -> Stage:
     stub.replies = [says(FIRST), says(SECOND)]
     boxed = request.param == "kept in a box"
-    if boxed and (problem := box.network_obstacle()):
+    if boxed and (problem := box.find_network_obstacle()):
         pytest.skip(problem)
     settings = replace(claude_settings, claude_warm_seconds=0.0 if request.param == "cold" else 60.0)
     settings = replace(settings, box="required" if boxed else "off")

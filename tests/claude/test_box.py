@@ -19,7 +19,7 @@ from tests.claude.stub import Stub, calls, says
 from tests.runs import Ran
 from tests.support import certificate, processes_with, wait_for
 from worker.runners.guard import box
-from worker.runners.guard.marks import MARK, number_inside
+from worker.runners.guard.marks import TAG_VARIABLE, inner_process_id
 from worker.runners.warm import idle_agents
 
 SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
@@ -27,7 +27,7 @@ SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 
 @pytest.fixture
 def boxed(agent: Agent) -> Agent:
-    if problem := box.network_obstacle():
+    if problem := box.find_network_obstacle():
         pytest.skip(problem)
     agent.settings = {"box": "required"}
     return agent
@@ -119,8 +119,8 @@ def test_where_no_box_can_be_made_and_one_is_required_no_agent_runs(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.settings = {"box": "required"}
-    monkeypatch.setattr(box, "obstacle", lambda: "there is none")
-    monkeypatch.setattr(box, "network_obstacle", lambda: "there is none")
+    monkeypatch.setattr(box, "find_obstacle", lambda: "there is none")
+    monkeypatch.setattr(box, "find_network_obstacle", lambda: "there is none")
     ran = agent.run()
     assert (ran.verdict, agent.stub.requests) == ("config", [])
     assert "HELIX_BOX=required, but there is none" in ran.reason
@@ -139,7 +139,7 @@ def test_a_writable_folder_can_be_written_without_a_box_too(agent: Agent) -> Non
 def kept(boxed: Agent) -> Iterator[Agent]:
     boxed.settings["claude_warm_seconds"] = 60.0
     yield boxed
-    idle_agents.shared().close()
+    idle_agents.shared_idle_agents().close()
 
 
 def ask(agent: Agent, before: Ran | None = None, **more: Any) -> Ran:
@@ -149,7 +149,7 @@ def ask(agent: Agent, before: Ran | None = None, **more: Any) -> Ran:
 
 def in_its_box(ran: Ran) -> dict[int, int]:
     """The processes of a kept agent, by their numbers in its box."""
-    return {number_inside(pid): pid for pid in processes_with(f"{MARK}={ran.evidence['run']}")}
+    return {inner_process_id(pid): pid for pid in processes_with(f"{TAG_VARIABLE}={ran.evidence['run']}")}
 
 
 def test_a_kept_agent_stays_in_its_box_and_reads_and_writes_there_what_each_message_may(kept: Agent) -> None:
@@ -228,12 +228,12 @@ def test_a_box_in_which_anything_else_runs_is_not_kept(kept: Agent) -> None:
     kept.stub.replies = [says("Gut.")]
     first = ask(kept)
     enter = ["nsenter", "-t", str(in_its_box(first)[2]), "-p"]
-    with subprocess.Popen([*enter, "env", f"{MARK}={first.evidence['run']}", "sleep", "60"]) as other:
+    with subprocess.Popen([*enter, "env", f"{TAG_VARIABLE}={first.evidence['run']}", "sleep", "60"]) as other:
         wait_for(lambda: len(in_its_box(first)) > 4)
         second = ask(kept, first)
         assert (second.verdict, second.evidence["start"]) == ("complete", "warm")
         assert not in_its_box(first)
-        assert not len(idle_agents.shared())
+        assert not len(idle_agents.shared_idle_agents())
         other.wait(60)
 
 
@@ -242,6 +242,6 @@ def test_a_box_that_is_required_and_cannot_be_made_any_more_keeps_nobody(
 ) -> None:
     kept.stub.replies = [says("Gut.")]
     first = ask(kept)
-    monkeypatch.setattr(box, "obstacle", lambda: "there is none")
+    monkeypatch.setattr(box, "find_obstacle", lambda: "there is none")
     second = ask(kept, first)
     assert (second.verdict, len(kept.stub.requests)) == ("config", 1)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.claude.chats import Answered, House, Judge, Judgement, Kill, Plan, Service, carry_out, strike
 from tests.support import command_of, wait_for
-from worker.runners.guard.doors import Doors
+from worker.runners.guard.doors import ProxyProcess
 
 _HEARD = [
     '{"type": "user", "message": {"content": "Message c0m1"}}',
@@ -85,7 +85,7 @@ def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again()
 
 
 def test_who_kills_a_door_meets_the_agents_of_its_worker_process() -> None:
-    door, below = Doors(), []
+    door, below = ProxyProcess(), []
     house = SimpleNamespace(
         roles={"door": 1},
         victims=lambda *_: [door.pid],

@@ -16,7 +16,7 @@ from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, says, told
 from tests.runs import Ran
 from worker.files import session
-from worker.files.session_fence import fenced_writes
+from worker.files.session_fence import open_fenced
 from worker.runners.claude.cli_prompt import GERMAN
 
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
@@ -74,8 +74,8 @@ def accepted(ran: Ran, response: str) -> None:
     request = TurnRequest(model="m", messages=FIRST, session_id="s", locale="de")
     turn = Turn(turn_id="t", epoch="", state=TurnState.VALIDATING, request=request)
     answer = Answer(response=response, step="what", step_source="marker")
-    with fenced_writes(ran.order.workdir) as holder:
-        session.accept(holder, turn, answer, agent_session=ran.result.agent_session)
+    with open_fenced(ran.order.workdir) as holder:
+        session.record_acceptance(holder, turn, answer, agent_session=ran.result.agent_session)
 
 
 def test_the_next_message_continues_from_the_last_accepted_answer(agent: Agent) -> None:

@@ -10,13 +10,13 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.claude.stub import Stub, calls, says
 from tests.installation import WorkerProcess, asked
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 
 async def test_claude_reads_the_image_that_a_message_names(
     claude_settings: Settings, worker_process: Callable[..., WorkerProcess], stub: Stub
 ) -> None:
-    image = read_image("data:image/png;base64," + b64encode(icon("a")).decode())
+    image = read_image("data:image/png;base64," + b64encode(draw_icon("a")).decode())
     path = claude_settings.sessions_dir / "s" / image.path
     stub.replies = [calls("Read", file_path=str(path)), says("Ein Ring.\n\n<!-- STEP: what -->")]
     worker_process(settings=claude_settings)

@@ -12,7 +12,7 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
 from worker.files import session
-from worker.files.session_fence import fenced_writes
+from worker.files.session_fence import open_fenced
 
 _OK = says("Gut.")
 
@@ -61,8 +61,8 @@ def test_the_session_is_told_its_rules_and_a_request_in_them_stays_text(agent: A
     request = TurnRequest(
         model="m", messages=({"role": "user", "content": "Lies\n@/etc/passwd\n```\n@/etc/passwd"},), session_id="s"
     )
-    with fenced_writes(agent.workdir) as holder:
-        session.prepare(
+    with open_fenced(agent.workdir) as holder:
+        session.prepare_session(
             holder, Turn(turn_id="t", epoch="", state=TurnState.RUNNING, request=request), agent.root, shipped("de")
         )
     agent.run()

@@ -30,7 +30,7 @@ from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.claude.spare import ClaudeSpare
 from worker.runners.guard import box, doors
 from worker.runners.warm import idle_agents
-from worker.runners.warm.agent_life import Limits
+from worker.runners.warm.agent_life import WarmLimits
 
 _OK = says("Guten ", "Tag.")
 
@@ -40,7 +40,7 @@ def spare(agent: Agent) -> Iterator[Agent]:
     agent.settings |= {"claude_warm_seconds": 60.0, "claude_spares": 1}
     agent.stub.replies = [_OK]
     yield agent
-    idle_agents.shared().close()
+    idle_agents.shared_idle_agents().close()
     assert not list(agent.root.rglob(".spares/*")), "nothing is left of them"
 
 
@@ -60,13 +60,13 @@ def ask(agent: Agent, prompt: str, before: Ran | None = None, **more: Any) -> Ra
 
 def prepare(agent: Agent, **more: Any) -> set[int]:
     """Have a spare started as after the first message of a new session; returns the processes that wait."""
-    runner, limits = ClaudeCliRunner(agent.agents, agent.effective), Limits.of(agent.effective)
+    runner, limits = ClaudeCliRunner(agent.agents, agent.effective), WarmLimits.from_settings(agent.effective)
     order = ordered(agent.root / "nobody", f"t1-{secrets.token_hex(4)}", 1, "x", owner="o", deadline=0.0, **more)
-    idle, part = idle_agents.shared(), runner.spare_part(order)
+    idle, part = idle_agents.shared_idle_agents(), runner.spare_part(order)
     if not part:
         return set()
-    idle._demand.came(part, time.monotonic())
-    idle.prepare(runner, limits, order, part)
+    idle._demand.record_session(part, time.monotonic())
+    idle.start_spares(runner, limits, order, part)
     home = f"HOME={agent.root}/projects/sessions/.spares/"
     wait_for(lambda: processes_with(home) or not len(idle))
     return set(processes_with(home))
@@ -115,7 +115,7 @@ def test_the_model_sees_and_may_do_the_same_as_in_a_process_of_the_sessions_own(
     (spare.root / "src.py").write_text("own = 1")
     chat(spare, "foreign")
     cold = seen("cold", "cold")
-    idle_agents.shared().close()
+    idle_agents.shared_idle_agents().close()
     prepare(spare)
     assert seen("ahead", "spare") == cold
     results = re.findall("requested permissions|denied by your permission|context-of-NAME|own = 1", cold[0][-1])
@@ -138,7 +138,7 @@ def test_an_ending_is_seen_for_what_it_is(ending: Ending, spare: Agent) -> None:
     ran = ending.run(_New(spare, there))  # type: ignore[arg-type]
     assert mistakes(ending, ran) == [], ran.evidence
     assert ran.evidence["start"] == "spare"
-    assert len(idle_agents.shared().resting()) == (ending.truth == "complete"), (
+    assert len(idle_agents.shared_idle_agents().idle_sessions()) == (ending.truth == "complete"), (
         "only a complete message leaves its process"
     )
 
@@ -166,8 +166,8 @@ def test_a_claim_that_takes_long_takes_nothing_from_the_time_for_the_first_messa
     spare: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(spare)
-    belongs: Any = ClaudeSpare.belongs
-    monkeypatch.setattr(ClaudeSpare, "belongs", lambda *given: belongs(*given[:-1], given[-1] - 60.0))
+    belongs: Any = ClaudeSpare.assign_session
+    monkeypatch.setattr(ClaudeSpare, "assign_session", lambda *given: belongs(*given[:-1], given[-1] - 60.0))
     assert started(chat(spare, "a"), "Hallo") == "spare"
 
 
@@ -189,14 +189,14 @@ def test_a_spare_whose_door_died_is_replaced(spare: Agent) -> None:
 
 def test_a_mark_that_a_spares_hook_is_just_writing_stays(spare: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(spare)
-    claim = ClaudeSpare.claim
+    claim = ClaudeSpare.bind_session
 
     def claimed(self: ClaudeSpare, order: Order, fixed: str) -> bool:
         done = claim(self, order, fixed)
-        (self._files.work / "marks" / ".SessionStart.0").touch()  # as hook.sh begins
+        (self._files.work_folder / "marks" / ".SessionStart.0").touch()  # as hook.sh begins
         return done
 
-    monkeypatch.setattr(ClaudeSpare, "claim", claimed)
+    monkeypatch.setattr(ClaudeSpare, "bind_session", claimed)
     assert started(chat(spare, "a"), "Hallo") == "spare"
     assert list(spare.root.rglob(".SessionStart.0"))
 
@@ -225,12 +225,12 @@ def test_with_a_cli_that_has_no_such_spares_sessions_start_cold_and_none_is_trie
     for name in "ab":
         prepare(other)
         if which == "knows no spares":
-            wait_for(lambda: not len(idle_agents.shared()))
+            wait_for(lambda: not len(idle_agents.shared_idle_agents()))
         else:
             assert started(chat(other, name), "Hallo") == "cold"
-            idle_agents.shared().close()
+            idle_agents.shared_idle_agents().close()
     assert prepare(other) == set()
-    assert len(idle_agents.shared()) == 0
+    assert len(idle_agents.shared_idle_agents()) == 0
     assert started(chat(other, "c"), "Hallo") == "cold"
 
 
@@ -251,7 +251,7 @@ def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(spare: Agen
         case "conversation goes on":
             spare.settings["claude_spares"] = 0
             before = ask(mine, "vorher")
-            idle_agents.shared().end(("o", "a"))
+            idle_agents.shared_idle_agents().end_agent(("o", "a"))
             spare.settings["claude_spares"] = 1
         case "phase":
             more["read_only"] = True
@@ -291,7 +291,7 @@ async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
 
 
 def test_there_is_none_in_a_box(spare: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.runners.guard.box.level", lambda *_, **__: box.Level("bubblewrap"))
+    monkeypatch.setattr("worker.runners.guard.box.choose_isolation", lambda *_, **__: box.Isolation("bubblewrap"))
     assert prepare(spare) == set()
 
 

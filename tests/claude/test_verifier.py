@@ -16,8 +16,8 @@ from api_client.contract.settings import Settings
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, Stub, calls, says
 from worker.runners.claude.runner import ClaudeCliRunner
-from worker.runners.guard.processes import Processes
-from worker.verification import Ground, SubAgentVerifier, run_with_verification
+from worker.runners.guard.processes import AgentProcesses
+from worker.verification import ResultGround, SubAgentVerifier, run_with_verification
 
 GOOD = "def add(a, b):\n    return a + b\n"
 
@@ -37,7 +37,7 @@ def verdict(success: bool, *errors: str, nonce: str = "NONCE") -> Reply:
 
 
 @pytest.fixture
-def judge(program: Path, agents: Processes, tmp_path: Path) -> Iterator[Agent]:
+def judge(program: Path, agents: AgentProcesses, tmp_path: Path) -> Iterator[Agent]:
     with Judge() as stub:
         yield Agent(tmp_path, stub, agents, program)
 
@@ -64,8 +64,8 @@ PHASE = Phase(id="add", description="Write add.", output_files=("add.py",), veri
 
 def test_a_verdict_of_the_real_cli_verifies(judge: Agent, output: Path) -> None:
     judge.stub.replies = [verdict(True)]
-    result = verifier_of(judge).verify(PHASE, output)
-    assert (result.success, result.ground, result.errors) == (True, Ground.VERDICT, [])
+    result = verifier_of(judge).verify_output(PHASE, output)
+    assert (result.success, result.ground, result.errors) == (True, ResultGround.VERDICT, [])
     (request,) = judge.stub.requests
     # The placeholder stands for tools that could be loaded later: there are none.
     assert {tool["name"] for tool in request["tools"]} - {"DeferredToolPlaceholder"} == {"Glob", "Grep", "Read"}
@@ -77,8 +77,8 @@ def test_a_verdict_of_the_real_cli_verifies(judge: Agent, output: Path) -> None:
 def test_what_is_no_verdict_does_not_verify(judge: Agent, output: Path, said: Reply) -> None:
     """With the real CLI."""
     judge.stub.replies = [said]
-    result = verifier_of(judge).verify(PHASE, output)
-    assert (result.success, result.ground) == (False, Ground.NO_VERDICT)
+    result = verifier_of(judge).verify_output(PHASE, output)
+    assert (result.success, result.ground) == (False, ResultGround.NO_VERDICT)
 
 
 def test_it_reads_its_copy_and_can_neither_write_nor_read_elsewhere(judge: Agent, output: Path, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_it_reads_its_copy_and_can_neither_write_nor_read_elsewhere(judge: Agent
         calls("Bash", command="echo spoiled > files/add.py"),
         verdict(False, "add.py:1: no docstring"),
     ]
-    result = verifier_of(judge).verify(PHASE, output)
-    assert (result.ground, result.errors) == (Ground.VERDICT, ["add.py:1: no docstring"])
+    result = verifier_of(judge).verify_output(PHASE, output)
+    assert (result.ground, result.errors) == (ResultGround.VERDICT, ["add.py:1: no docstring"])
     answers = [
         block
         for message in judge.stub.requests[-1]["messages"]

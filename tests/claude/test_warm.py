@@ -19,7 +19,7 @@ from tests.claude.stub import calls, fails, says, told
 from tests.runs import Asked, Ran
 from tests.support import processes_with, wait_for
 from worker.runners.guard import box, doors
-from worker.runners.guard.marks import number_inside
+from worker.runners.guard.marks import inner_process_id
 from worker.runners.warm import idle_agents
 
 _OK = says("Guten ", "Tag.")
@@ -29,11 +29,11 @@ _OK = says("Guten ", "Tag.")
 def warm(agent: Agent, request: pytest.FixtureRequest) -> Iterator[Agent]:
     agent.settings["claude_warm_seconds"] = 60.0
     if request.param == "box":
-        if problem := box.network_obstacle():
+        if problem := box.find_network_obstacle():
             pytest.skip(problem)
         agent.settings["box"], agent.program = "required", inside(agent.root, agent.program)
     yield agent
-    idle_agents.shared().close()
+    idle_agents.shared_idle_agents().close()
 
 
 def ask(agent: Agent, prompt: str, before: Ran | None = None, **more: Any) -> Ran:
@@ -45,7 +45,7 @@ def ask(agent: Agent, prompt: str, before: Ran | None = None, **more: Any) -> Ra
 def pids(agent: Agent, ran: Ran) -> set[int]:
     """The CLI of a run, if it lives; in a box it is the second process."""
     found = processes_with(f"HELIX_AGENT_MARK={ran.evidence['run']}")
-    return {pid for pid in found if ran.evidence["box"] == "none" or number_inside(pid) == 2} if found else set()
+    return {pid for pid in found if ran.evidence["box"] == "none" or inner_process_id(pid) == 2} if found else set()
 
 
 #: Without those that need a disk of their own, which has nothing of the message before. How much of an answer was read
@@ -76,7 +76,7 @@ def test_an_ending_is_seen_for_what_it_is(ending: Ending, place: str, warm: Agen
     ran = ending.run(following)  # type: ignore[arg-type]
     assert mistakes(ending, ran) == [], ran.evidence
     lives = ending.truth == "complete" and plain
-    assert len(idle_agents.shared()) == lives, "only a complete message leaves its process"
+    assert len(idle_agents.shared_idle_agents()) == lives, "only a complete message leaves its process"
     if place == "second" and plain:
         assert ran.evidence["start"] == "warm"
 
@@ -123,10 +123,10 @@ def test_a_conversation_goes_on_cold_where_its_process_is_gone_and_the_model_see
         first = ask(warm, "erstens")
         second = ask(warm, "zweitens", first)
         if kill:
-            idle_agents.shared().close()
+            idle_agents.shared_idle_agents().close()
         third = ask(warm, "drittens", second)
         assert third.evidence["start"] == ("cold" if kill else "warm")
-        idle_agents.shared().close()
+        idle_agents.shared_idle_agents().close()
         return [text for text in told(warm.stub.requests[-1]) if "# Environment" not in text and text != "user: "]
 
     assert seen(True) == seen(False)
@@ -163,7 +163,7 @@ def test_a_process_that_was_killed_as_it_was_asked_is_replaced_and_no_attempt_is
     calls_before = len(warm.stub.requests)
 
     def kill() -> None:
-        wait_for(lambda: not len(idle_agents.shared()))
+        wait_for(lambda: not len(idle_agents.shared_idle_agents()))
         os.kill(pid, signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
@@ -198,7 +198,7 @@ def test_a_cancelled_message_leaves_no_process_and_no_trace(warm: Agent) -> None
     second = ask(warm, "zweitens", first, stop=stop, when=cancel)
     assert second.verdict == "cancelled"
     assert not pids(warm, first)
-    assert not len(idle_agents.shared())
+    assert not len(idle_agents.shared_idle_agents())
     warm.stub.replies = [_OK]
     third = ask(warm, "drittens", first)
     assert (third.verdict, third.evidence["start"]) == ("complete", "cold")
@@ -252,7 +252,7 @@ def test_an_idle_process_is_ended_by_the_guard(warm: Agent) -> None:
     warm.stub.replies, warm.settings["claude_warm_seconds"] = [_OK], 1.0
     first = ask(warm, "erstens")
     began = time.monotonic()
-    wait_for(lambda: not pids(warm, first) and not len(idle_agents.shared()))
+    wait_for(lambda: not pids(warm, first) and not len(idle_agents.shared_idle_agents()))
     assert time.monotonic() - began < 30
     wait_for(lambda: not any((warm.workdir / "agent" / "warm").iterdir()))
 
@@ -295,7 +295,7 @@ def test_a_message_that_leaves_a_process_ends_both_and_is_judged_by_their_end(wa
     ran = ask(warm, "Hallo", before, when=leave)
     assert (ran.verdict, ran.evidence["exit_code"], ran.evidence["swept"]) == ("complete", 0, 1)
     assert left[0].wait(10) == -signal.SIGKILL
-    assert not len(idle_agents.shared())
+    assert not len(idle_agents.shared_idle_agents())
 
 
 def test_a_process_that_is_killed_as_soon_as_it_has_answered_has_answered(

@@ -15,7 +15,7 @@ from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import select
 from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
 EVERY = Search()
@@ -47,7 +47,7 @@ SCRIPT = """
 #: What the users of the browser tests are answered: "two drafts" is rejected first, then two ADRs are accepted.
 BROWSER_SCRIPT = Path(__file__).parents[1] / "browser" / "installed.yaml"
 #: An image as a part of a message; no model here reads images.
-IMAGE = f"data:image/png;base64,{b64encode(icon('a')).decode()}"
+IMAGE = f"data:image/png;base64,{b64encode(draw_icon('a')).decode()}"
 
 
 def is_accepted(text: str) -> bool:

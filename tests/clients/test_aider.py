@@ -9,7 +9,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.clients.conftest import CLIENTS, agent_writes, needs, ran, requests, selected, started
 from tests.installation import RelayProcess
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 AIDER = CLIENTS / "aider" / "bin" / "aider"
 QUIET = ("--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")
@@ -57,7 +57,7 @@ def test_the_agent_reads_that_aider_sent_an_image_it_cannot_see(
     url: str, relay_settings: Settings, tmp_path: Path
 ) -> None:
     """aider sends files, images too, in a message before the question: there they are left out with a note."""
-    (tmp_path / "ring.png").write_bytes(icon("a"))
+    (tmp_path / "ring.png").write_bytes(draw_icon("a"))
     known = {"litellm_provider": "openai", "mode": "chat", "max_input_tokens": 100_000, "supports_vision": True}
     (tmp_path / "models.json").write_text(json.dumps({"openai/helix": known}))
     eyes = ("--model-metadata-file", "models.json", "--chat-mode", "ask")

@@ -15,8 +15,8 @@ from tests.agents.stub import Services, StubReply, fails, says
 from tests.clients.conftest import CLIENTS, environ, needs
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.processes.programs import answers
-from worker.runners.guard.processes import Processes
+from worker.processes.programs import fetch_status
+from worker.runners.guard.processes import AgentProcesses
 
 PROXY = CLIENTS / "litellm" / "bin" / "litellm"
 KEY = f"sk-{secrets.token_hex(24)}"
@@ -61,7 +61,7 @@ def gateway(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
     try:
         ready = "/health/liveliness"
-        wait_for(lambda: process.poll() is not None or answers("127.0.0.1", port, ready, seconds=5.0) == 200, 600)
+        wait_for(lambda: process.poll() is not None or fetch_status("127.0.0.1", port, ready, seconds=5.0) == 200, 600)
         assert process.poll() is None, (folder / "log").read_text()
         yield f"http://127.0.0.1:{port}/v1"
     finally:
@@ -73,7 +73,7 @@ def gateway(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("end", ENDS)
 def test_an_end_is_seen_through_a_gateway(
-    gateway: str, services: Services, tmp_path: Path, agents: Processes, api: str, end: str
+    gateway: str, services: Services, tmp_path: Path, agents: AgentProcesses, api: str, end: str
 ) -> None:
     reply, verdict = ENDS[end]
     services.replies = [reply]

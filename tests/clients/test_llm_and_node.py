@@ -9,7 +9,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, is_accepted, needs, ran, selected, started
 from tests.installation import RelayProcess
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 LLM, NODE = CLIENTS / "llm" / "bin" / "llm", CLIENTS / "node"
 
@@ -71,7 +71,7 @@ def set_up(home: Path, url: str) -> None:
 def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: Path) -> None:
     set_up(tmp_path, url)
     picture = tmp_path / "ring.png"
-    picture.write_bytes(icon("a"))
+    picture.write_bytes(draw_icon("a"))
     whole = ran(LLM, "-m", "helix", "--no-stream", "-u", "two attempts", home=tmp_path)
     assert (whole.returncode, whole.stdout.strip()) == (0, "The answer."), whole.stderr
     assert "10 input, 6 output" in whole.stderr

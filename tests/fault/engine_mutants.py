@@ -117,7 +117,7 @@ MUTANTS = [
     EngineMutant(
         "late writers keep their right",
         "worker/files/session_fence.py",
-        "            if name != self._name:\n                _clear(name, self._all)",
+        "            if name != self._name:\n                _remove_holder(name, self._all)",
         "            pass",
         "tests/unit/consultant/test_session_fence.py",
         "test_what_a_killed_holder_or_an_agent_left_is_cleared_away",

@@ -9,7 +9,7 @@ from redis.sentinel import Sentinel
 
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.cli.checks.broker import online
+from worker.cli.checks.broker import count_online_replicas
 from worker.processes.broker import find_server
 
 
@@ -67,7 +67,7 @@ class SentinelSetUp:
         """How many replicas of a server have caught up, and may be promoted."""
         others = [self._info(each) for each in self.ports if each != port]
         alike = [each for each in others if each.get("master_port") == port and each.get("slave_priority") != 0]
-        return min(online(self._info(port)), len(alike))
+        return min(count_online_replicas(self._info(port)), len(alike))
 
     def behind(self, port: int, master: int) -> bool:
         """Whether a server is a replica of this master and waits for its first copy."""

@@ -20,7 +20,7 @@ from api_client.contract.worker_reports import WorkerReport
 from tests.fault.staged import disk_full
 from tests.installation import asked
 from tests.support import wait_for, wait_until
-from worker.processes.append_only_file import without_holes
+from worker.processes.append_only_file import remove_holes
 from worker.processes.broker import BrokerError, EmbeddedBroker
 
 
@@ -75,7 +75,7 @@ def rewritten(broker: EmbeddedBroker) -> None:
 
 def has_holes(broker: EmbeddedBroker) -> bool:
     content = log_of(broker).read_bytes()
-    return without_holes(content) != content
+    return remove_holes(content) != content
 
 
 def keeper_of(broker: EmbeddedBroker) -> int:

@@ -25,7 +25,7 @@ from tests.fault.clusters import ClusterSetUp
 from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
-from worker.cli.checks.broker import brokers
+from worker.cli.checks.broker import check_brokers
 
 
 @pytest.fixture(scope="module")
@@ -131,14 +131,14 @@ async def test_while_no_master_has_the_slot_a_client_learns_that_the_store_is_aw
 
 def test_doctor_knows_a_cluster_and_says_where_the_keys_are(cluster: ClusterSetUp, on_cluster: Settings) -> None:
     wait_for(lambda: cluster.owner(on_cluster.namespace))
-    found = {each.check: each for each in brokers(on_cluster)}
+    found = {each.check: each for each in check_brokers(on_cluster)}
     assert found["store"].state == found["store mode"].state == "ok"
     assert f"slot {slot_of(on_cluster.namespace)}" in found["store mode"].message
     by_node = replace(on_cluster, store_url=f"redis://127.0.0.1:{cluster.owner(on_cluster.namespace)}")
     assert found["store node timeout"].state == "ok"
-    slow = {each.check: each for each in brokers(replace(on_cluster, lease_seconds=3.0))}["store node timeout"]
+    slow = {each.check: each for each in check_brokers(replace(on_cluster, lease_seconds=3.0))}["store node timeout"]
     assert (slow.state, "HELIX_LEASE_SECONDS" in slow.fix) == ("warning", True)
-    [wrong] = [each for each in brokers(by_node) if each.check == "store mode"]
+    [wrong] = [each for each in check_brokers(by_node) if each.check == "store mode"]
     assert (wrong.state, "redis+cluster://" in wrong.fix) == ("wrong", True)
 
 
@@ -151,7 +151,7 @@ def test_a_user_without_config_is_enough_and_doctor_names_what_it_did_not_read(
         cluster.client(port).execute_command("ACL", "SETUSER", "app", "+cluster|slots", "+cluster|info")
     user = replace(on_cluster, store_url=cluster.url.replace("://", "://app:geheim@"))
     wait_for(lambda: cluster.owner(on_cluster.namespace))
-    found = {each.check: each for each in brokers(user)}
+    found = {each.check: each for each in check_brokers(user)}
     assert found["store"].state == "ok"
     assert "appendfsync" in found["store settings"].message
 

@@ -21,7 +21,7 @@ from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_for, wait_until
 from worker.celery.consumer_bridge import ConsumerBridge
-from worker.processes.isolation import IsolatedLinks
+from worker.processes.isolation import IsolatedTasks
 from worker.turns.engine import Engine
 
 
@@ -101,7 +101,7 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(settings, shutdown_seconds=0)
-    engine = Engine(settings, Celery("test", set_as_current=False), IsolatedLinks(settings))
+    engine = Engine(settings, Celery("test", set_as_current=False), IsolatedTasks(settings))
     listening, woken, handed_over = threading.Event(), itertools.count(), threading.Event()
     listening.set()
     monkeypatch.setattr(engine.leases, "stop_all", lambda _reason: handed_over.set())
@@ -122,7 +122,7 @@ def test_what_a_worker_announces_has_waited_before_and_goes_before_turns_that_we
     """A turn that a sick host gives back after its claim, or that is handed over, is not put behind all others."""
     celery = Celery("test", set_as_current=False)
     celery.conf.update(celery_settings(settings))
-    engine = Engine(settings, celery, IsolatedLinks(settings))
+    engine = Engine(settings, celery, IsolatedTasks(settings))
     engine.announce(Link(RUN, 1), f"turn-{'a' * 32}", "s")
     with redis.Redis.from_url(settings.redis_url) as store:
         queues = {queue: store.llen(f"{settings.namespace}:celery:{queue}") for queue in ALL_QUEUES}
@@ -130,7 +130,7 @@ def test_what_a_worker_announces_has_waited_before_and_goes_before_turns_that_we
 
 
 def test_being_asked_to_end_takes_no_lock_for_the_signal_may_find_its_own_handler_at_work(settings: Settings) -> None:
-    isolated = IsolatedLinks(settings)
+    isolated = IsolatedTasks(settings)
     engine = Engine(settings, Celery("test", set_as_current=False), isolated, alone=True)
     with engine.leases._lock, isolated._lock:
         asked = threading.Thread(target=engine.shut_down, daemon=True)

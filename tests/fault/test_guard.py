@@ -17,10 +17,10 @@ import pytest
 
 from tests.support import WAIT_SECONDS, alive, processes_with, wait_for
 from worker.runners.guard import processes
-from worker.runners.guard.agent_process import AgentProcess, Exit
+from worker.runners.guard.agent_process import AgentExit, AgentProcess
 from worker.runners.guard.guard import DOUBT_SECONDS
-from worker.runners.guard.marks import MARK, is_stopped, marks, parent_of
-from worker.runners.guard.processes import SOURCE_ROOT, Processes
+from worker.runners.guard.marks import TAG_VARIABLE, is_stopped, parent_of, process_tags
+from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"guard-{secrets.token_hex(4)}"
@@ -51,45 +51,45 @@ SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
-def agents() -> Iterator[Processes]:
-    agents = Processes()
+def agents() -> Iterator[AgentProcesses]:
+    agents = AgentProcesses()
     yield agents
-    agents.stop()
+    agents.stop_guard()
 
 
 @pytest.fixture
-def start(agents: Processes, tmp_path: Path) -> Callable[..., AgentProcess]:
+def start(agents: AgentProcesses, tmp_path: Path) -> Callable[..., AgentProcess]:
     numbers = iter(range(1000))
 
     def spawn(code: str, *, lease_ends: float = math.inf, stdin: bytes = b"", mark: str = "") -> AgentProcess:
         mark = mark or f"{RUN}.{next(numbers)}.1"
         argv = [sys.executable, "-S", "-c", code]
-        return agents.spawn(argv, mark=mark, env={"A": "b"}, cwd=tmp_path, stdin=stdin, lease_ends=lease_ends)
+        return agents.spawn_agent(argv, mark=mark, env={"A": "b"}, cwd=tmp_path, stdin=stdin, lease_ends=lease_ends)
 
     return spawn
 
 
 def line(agent: AgentProcess, seconds: float = WAIT_SECONDS) -> str:
-    return bytes(wait_for(lambda: agent.read(0.1), seconds)).decode().strip()
+    return bytes(wait_for(lambda: agent.read_output(0.1), seconds)).decode().strip()
 
 
-def end(agent: AgentProcess, seconds: float = WAIT_SECONDS) -> Exit:
-    ended = agent.wait(seconds)
+def end(agent: AgentProcess, seconds: float = WAIT_SECONDS) -> AgentExit:
+    ended = agent.wait_for_end(seconds)
     assert ended is not None, f"still there after {seconds} s"
     agent.close()
     return ended
 
 
-def guard_of(agents: Processes) -> int:
-    return agents.start()
+def guard_of(agents: AgentProcesses) -> int:
+    return agents.start_guard()
 
 
 def test_an_agents_output_errors_and_exit_code_come_back(start: Callable[..., AgentProcess]) -> None:
     agent = start("import sys; print(sys.stdin.read()); print('oh', file=sys.stderr); sys.exit(3)", stdin=b"hello")
     assert line(agent) == "hello"
-    assert agent.wait(60) == Exit(code=3, pid=agent.wait(0).pid)  # type: ignore[union-attr]
-    assert agent.read(0.1) is None
-    assert agent.stderr() == "oh\n"
+    assert agent.wait_for_end(60) == AgentExit(code=3, pid=agent.wait_for_end(0).pid)  # type: ignore[union-attr]
+    assert agent.read_output(0.1) is None
+    assert agent.read_stderr() == "oh\n"
     agent.close()
 
 
@@ -100,11 +100,11 @@ def test_a_long_input_needs_nobody_to_feed_it(start: Callable[..., AgentProcess]
 
 
 def test_an_agent_sees_nothing_of_the_workers_environment(
-    start: Callable[..., AgentProcess], agents: Processes, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., AgentProcess], agents: AgentProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://:secret@localhost/0")
     agent = start("import os; print(sorted(os.environ))")
-    assert set(eval(line(agent))) <= {"A", MARK, "LC_CTYPE"}
+    assert set(eval(line(agent))) <= {"A", TAG_VARIABLE, "LC_CTYPE"}
     end(agent)
     assert b"secret" not in Path(f"/proc/{guard_of(agents)}/environ").read_bytes()
 
@@ -115,17 +115,19 @@ def test_an_agent_inherits_no_descriptor_of_worker_or_guard(start: Callable[...,
     end(agent)
 
 
-def test_an_agent_that_cannot_be_started_is_told_at_once(agents: Processes, tmp_path: Path) -> None:
-    agent = agents.spawn(["/no/such/agent"], mark=f"{RUN}.a.1", env={}, cwd=tmp_path, lease_ends=math.inf)
+def test_an_agent_that_cannot_be_started_is_told_at_once(agents: AgentProcesses, tmp_path: Path) -> None:
+    agent = agents.spawn_agent(["/no/such/agent"], mark=f"{RUN}.a.1", env={}, cwd=tmp_path, lease_ends=math.inf)
     assert "No such file or directory: '/no/such/agent'" in end(agent).error
-    agent = agents.spawn(["/bin/true"], mark=f"{RUN}.a.2", env={}, cwd=tmp_path / "nowhere", lease_ends=math.inf)
+    agent = agents.spawn_agent(["/bin/true"], mark=f"{RUN}.a.2", env={}, cwd=tmp_path / "nowhere", lease_ends=math.inf)
     assert "nowhere" in end(agent).error
 
 
 def test_a_command_too_long_for_the_guard_is_an_error_and_not_the_end_of_it(
-    agents: Processes, tmp_path: Path, start: Callable[..., AgentProcess]
+    agents: AgentProcesses, tmp_path: Path, start: Callable[..., AgentProcess]
 ) -> None:
-    agent = agents.spawn(["/bin/true", "x" * 3_000_000], mark=f"{RUN}.a.1", env={}, cwd=tmp_path, lease_ends=math.inf)
+    agent = agents.spawn_agent(
+        ["/bin/true", "x" * 3_000_000], mark=f"{RUN}.a.1", env={}, cwd=tmp_path, lease_ends=math.inf
+    )
     assert "Message too long" in end(agent).error
     assert end(start("pass")).code == 0
 
@@ -138,7 +140,7 @@ def test_an_agent_has_a_session_of_its_own(start: Callable[..., AgentProcess]) -
 
 @pytest.mark.parametrize("room", [1, 3])
 def test_a_guard_short_of_descriptors_tells_a_passing_error(
-    agents: Processes, start: Callable[..., AgentProcess], room: int
+    agents: AgentProcesses, start: Callable[..., AgentProcess], room: int
 ) -> None:
     end(start("pass"))
     used = {int(path.name) for path in Path(f"/proc/{guard_of(agents)}/fd").iterdir()}
@@ -152,7 +154,7 @@ def test_a_guard_short_of_descriptors_tells_a_passing_error(
 def test_two_agents_never_share_a_mark(start: Callable[..., AgentProcess]) -> None:
     first = start(SLEEPS, mark=f"{RUN}.same.1")
     assert end(start(SLEEPS, mark=f"{RUN}.same.1")).error == f"an agent with mark {RUN}.same.1 runs already"
-    first.terminate(0)
+    first.terminate_agent(0)
     end(first)
 
 
@@ -175,9 +177,9 @@ def test_a_process_with_the_runs_mark_is_gone_when_the_run_ends_whoever_its_pare
     start: Callable[..., AgentProcess],
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-S", "-c", SLEEPS], env={MARK: f"{RUN}.m.1"}, stdout=subprocess.DEVNULL
+        [sys.executable, "-S", "-c", SLEEPS], env={TAG_VARIABLE: f"{RUN}.m.1"}, stdout=subprocess.DEVNULL
     ) as other:
-        wait_for(lambda: (other.pid, f"{RUN}.m.1") in marks())
+        wait_for(lambda: (other.pid, f"{RUN}.m.1") in process_tags())
         assert end(start("pass", mark=f"{RUN}.m.1")).swept == 1
         assert other.wait(WAIT_SECONDS) == -signal.SIGKILL
 
@@ -187,7 +189,7 @@ def test_the_end_of_one_agent_leaves_the_children_of_another_alone(start: Callab
     child = int(line(busy))
     end(start("pass"))
     assert alive(child)
-    busy.terminate(0)
+    busy.terminate_agent(0)
     end(busy)
     assert not alive(child)
 
@@ -195,7 +197,7 @@ def test_the_end_of_one_agent_leaves_the_children_of_another_alone(start: Callab
 def test_an_agent_asked_to_stop_is_gone_long_before_its_grace_is_over(start: Callable[..., AgentProcess]) -> None:
     agent = start(SLEEPS)
     line(agent)
-    agent.terminate(600)
+    agent.terminate_agent(600)
     ended = end(agent)
     assert (ended.code, ended.cause) == (-signal.SIGTERM, "terminated")
 
@@ -204,19 +206,19 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(start: Callable
     agent = start(IGNORES_SIGTERM)
     line(agent)
     started = time.monotonic()
-    agent.terminate(0.3)
+    agent.terminate_agent(0.3)
     assert end(agent).code == -signal.SIGKILL
     assert time.monotonic() - started >= 0.3
 
 
 def test_an_agent_is_killed_when_its_lease_ends(start: Callable[..., AgentProcess]) -> None:
     agent = start(SLEEPS, lease_ends=time.monotonic() + 0.3)
-    assert end(agent) == Exit(code=-signal.SIGKILL, cause="lease ended", pid=agent.wait(0).pid)  # type: ignore[union-attr]
+    assert end(agent) == AgentExit(code=-signal.SIGKILL, cause="lease ended", pid=agent.wait_for_end(0).pid)  # type: ignore[union-attr]
 
 
 def test_an_extended_lease_keeps_an_agent_alive(start: Callable[..., AgentProcess]) -> None:
     agent = start("import time; time.sleep(10.3)", lease_ends=time.monotonic() + 10)
-    agent.extend(time.monotonic() + 60)
+    agent.extend_lease(time.monotonic() + 60)
     assert end(agent).code == 0
 
 
@@ -226,8 +228,8 @@ def test_an_agent_outlives_the_thread_that_started_it(start: Callable[..., Agent
     thread.start()
     thread.join()
     assert line(started[0]) == "ready"
-    assert started[0].wait(0.3) is None
-    started[0].terminate(0)
+    assert started[0].wait_for_end(0.3) is None
+    started[0].terminate_agent(0)
     end(started[0])
 
 
@@ -251,14 +253,14 @@ def test_many_threads_start_agents_and_each_gets_its_own_output(start: Callable[
 
 
 def test_a_killed_guard_takes_its_agents_and_their_children_along(
-    agents: Processes, start: Callable[..., AgentProcess]
+    agents: AgentProcesses, start: Callable[..., AgentProcess]
 ) -> None:
     agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, mark=f"{RUN}.orphan.1")
     child = int(line(agent))
     os.kill(guard_of(agents), signal.SIGKILL)
     assert end(agent).cause == "guard died"
     wait_for(lambda: not alive(child))
-    assert f"{RUN}.orphan.1" not in [mark for _, mark in marks()]
+    assert f"{RUN}.orphan.1" not in [mark for _, mark in process_tags()]
 
 
 #: A guard that dies when an agent has ended, before it looks for what that left behind.
@@ -278,14 +280,14 @@ def test_how_an_agent_ended_is_known_though_its_guard_died_right_after_it(
     monkeypatch.setattr(processes, "FAST_PYTHON", [sys.executable, "-S", "-P", "-c", DIES_BEFORE_IT_SWEEPS])
     agent = start(LEAVES_A_CHILD.format(environ="dict(os.environ)") + f"\nsys.exit({code})")
     child = int(line(agent))
-    ended = agent.wait(WAIT_SECONDS)
+    ended = agent.wait_for_end(WAIT_SECONDS)
     assert ended
     assert (ended.code, ended.cause, ended.left) == (code, "", ())
     assert ended.pid
     wait_for(lambda: not alive(child))
 
 
-def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+def test_a_dead_guard_is_replaced(agents: AgentProcesses, start: Callable[..., AgentProcess]) -> None:
     first = guard_of(agents)
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: guard_of(agents) != first)
@@ -293,7 +295,7 @@ def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentP
 
 
 def test_an_agent_asked_for_just_as_the_guard_dies_is_started_or_told_lost(
-    agents: Processes, start: Callable[..., AgentProcess]
+    agents: AgentProcesses, start: Callable[..., AgentProcess]
 ) -> None:
     for _ in range(20):
         os.kill(guard_of(agents), signal.SIGKILL)
@@ -301,15 +303,17 @@ def test_an_agent_asked_for_just_as_the_guard_dies_is_started_or_told_lost(
         assert (ended.code, ended.cause) in {(0, ""), (None, "guard died")}
 
 
-def test_an_order_to_a_dead_guard_is_no_error_of_its_own(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+def test_an_order_to_a_dead_guard_is_no_error_of_its_own(
+    agents: AgentProcesses, start: Callable[..., AgentProcess]
+) -> None:
     agent = start(SLEEPS)
     os.kill(guard_of(agents), signal.SIGKILL)
-    assert end(agent) == Exit(cause="guard died")
+    assert end(agent) == AgentExit(cause="guard died")
     assert agent._send({"do": "terminate", "mark": agent.mark, "grace": 0}) == ""
 
 
 def test_the_guard_is_not_ended_by_signals_meant_for_the_worker(
-    agents: Processes, start: Callable[..., AgentProcess]
+    agents: AgentProcesses, start: Callable[..., AgentProcess]
 ) -> None:
     guard = guard_of(agents)
     end(start("pass"))
@@ -321,34 +325,36 @@ def test_the_guard_is_not_ended_by_signals_meant_for_the_worker(
     assert guard_of(agents) == guard
 
 
-def test_the_guard_leaves_no_zombies_and_no_descriptors(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+def test_the_guard_leaves_no_zombies_and_no_descriptors(
+    agents: AgentProcesses, start: Callable[..., AgentProcess]
+) -> None:
     end(start("pass"))
     ours, theirs = (len(os.listdir(f"/proc/{pid}/fd")) for pid in ("self", guard_of(agents)))  # noqa: PTH208
     for _ in range(10):
         end(start(LEAVES_A_CHILD.format(environ="os.environ")))
-    wait_for(lambda: not [pid for pid, _ in marks() if parent_of(pid) == guard_of(agents)])
+    wait_for(lambda: not [pid for pid, _ in process_tags() if parent_of(pid) == guard_of(agents)])
     assert len(os.listdir("/proc/self/fd")) <= ours  # noqa: PTH208
     wait_for(lambda: len(os.listdir(f"/proc/{guard_of(agents)}/fd")) == theirs)  # noqa: PTH208
 
 
-def test_stopping_ends_all_agents_and_the_guard(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+def test_stopping_ends_all_agents_and_the_guard(agents: AgentProcesses, start: Callable[..., AgentProcess]) -> None:
     guard = guard_of(agents)
     agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS)
     child = int(line(agent))
-    agents.stop()
+    agents.stop_guard()
     assert not alive(guard)
     assert not alive(child)
     assert end(agent).cause == "guard died"
 
 
 def test_stopping_does_not_wait_for_a_frozen_guard(
-    agents: Processes, start: Callable[..., AgentProcess], monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, start: Callable[..., AgentProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "_STOP_SECONDS", 0.2)
     guard, agent = guard_of(agents), start(SLEEPS)
     line(agent)
     os.kill(guard, signal.SIGSTOP)
-    agents.stop()
+    agents.stop_guard()
     assert not alive(guard)
     assert end(agent).cause == "guard died"
 
@@ -459,7 +465,7 @@ while True:
 
 def heard(agent: AgentProcess, *words: bytes) -> None:
     found: set[bytes] = set()
-    wait_for(lambda: found.update((agent.read(0.1) or b"").split()) or found >= set(words))
+    wait_for(lambda: found.update((agent.read_output(0.1) or b"").split()) or found >= set(words))
 
 
 def test_an_agent_whose_lease_is_over_is_suspended_with_all_it_started_and_goes_on_where_the_lease_does(
@@ -467,40 +473,40 @@ def test_an_agent_whose_lease_is_over_is_suspended_with_all_it_started_and_goes_
 ) -> None:
     agent = start(COUNTS)
     child = int(line(agent).split()[0])
-    agent.extend(time.monotonic() - 1.0)  # as after a freeze
-    wait_for(lambda: is_stopped(agent.pid) and not agent.read(0.2))
-    agent.extend(time.monotonic() - 1.0)  # what comes too late brings nothing back
-    assert not agent.read(1.2)
-    agent.extend(math.inf)
+    agent.extend_lease(time.monotonic() - 1.0)  # as after a freeze
+    wait_for(lambda: is_stopped(agent.pid) and not agent.read_output(0.2))
+    agent.extend_lease(time.monotonic() - 1.0)  # what comes too late brings nothing back
+    assert not agent.read_output(1.2)
+    agent.extend_lease(math.inf)
     heard(agent, b"agent", b"child")
-    agent.terminate(0)
+    agent.terminate_agent(0)
     assert end(agent).cause == "terminated"
     assert not alive(child)
 
 
 @pytest.mark.parametrize("order", ["cancelled", "no word", "worker died"])
 def test_a_suspended_agent_is_ended_by_an_order_and_where_no_word_comes(
-    order: str, start: Callable[..., AgentProcess], agents: Processes
+    order: str, start: Callable[..., AgentProcess], agents: AgentProcesses
 ) -> None:
     agent = start(COUNTS)
     child = int(line(agent).split()[0])
-    agent.extend(time.monotonic() - 1.0)
+    agent.extend_lease(time.monotonic() - 1.0)
     wait_for(lambda: is_stopped(agent.pid))  # its child may wait for one of its own that was stopped before it began
     if order == "cancelled":
-        agent.terminate(600.0)
+        agent.terminate_agent(600.0)
     elif order == "worker died":
-        agents.stop()
+        agents.stop_guard()
     ended = {"cancelled": "terminated", "no word": "lease ended", "worker died": "guard died"}
     assert end(agent).cause == ended[order]
     wait_for(lambda: not alive(child))
 
 
 def test_after_a_freeze_of_the_whole_machine_the_worker_has_as_long_as_ever_to_say_whose_turn_it_is(
-    start: Callable[..., AgentProcess], agents: Processes
+    start: Callable[..., AgentProcess], agents: AgentProcesses
 ) -> None:
     agent = start(COUNTS)
     guard, child = guard_of(agents), int(line(agent).split()[0])
-    agent.extend(time.monotonic() + 1.0)
+    agent.extend_lease(time.monotonic() + 1.0)
     for _ in range(2):
         for pid in (guard, agent.pid, child):
             os.kill(pid, signal.SIGSTOP)
@@ -509,29 +515,29 @@ def test_after_a_freeze_of_the_whole_machine_the_worker_has_as_long_as_ever_to_s
         for pid in (child, agent.pid, guard):
             os.kill(pid, signal.SIGCONT)
         wait_for(lambda: is_stopped(agent.pid))
-    agent.extend(math.inf)
+    agent.extend_lease(math.inf)
     heard(agent, b"agent", b"child")
-    agent.terminate(0)
+    agent.terminate_agent(0)
     assert end(agent).cause == "terminated"
 
 
-def test_orphans_of_an_agent_become_the_guards(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+def test_orphans_of_an_agent_become_the_guards(agents: AgentProcesses, start: Callable[..., AgentProcess]) -> None:
     agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS)
     child = int(line(agent))
     wait_for(lambda: parent_of(child) == guard_of(agents))
-    agent.terminate(0)
+    agent.terminate_agent(0)
     end(agent)
 
 
 def test_who_ends_a_run_returns_when_its_agent_is_gone_and_not_before(
-    agents: Processes, start: Callable[..., AgentProcess]
+    agents: AgentProcesses, start: Callable[..., AgentProcess]
 ) -> None:
     agent = start("import time; print('at work', flush=True); time.sleep(600)")
     assert line(agent) == "at work"
     guard = guard_of(agents)
     os.kill(guard, signal.SIGSTOP)
     try:
-        ending = threading.Thread(target=agents.end, args=(agent.mark,))
+        ending = threading.Thread(target=agents.end_agent, args=(agent.mark,))
         ending.start()
         ending.join(0.5)
         assert ending.is_alive(), "its agent is still there"
@@ -540,11 +546,11 @@ def test_who_ends_a_run_returns_when_its_agent_is_gone_and_not_before(
     ending.join(WAIT_SECONDS)
     assert not ending.is_alive()
     assert end(agent).cause == "terminated"
-    agents.end(agent.mark)
+    agents.end_agent(agent.mark)
 
 
 def test_an_agent_that_had_ended_when_its_guard_was_asked_to_end_it_ended_by_itself(
-    start: Callable[..., AgentProcess], agents: Processes, tmp_path: Path
+    start: Callable[..., AgentProcess], agents: AgentProcesses, tmp_path: Path
 ) -> None:
     guard, go = guard_of(agents), tmp_path / "go"
     agent = start(
@@ -554,6 +560,6 @@ def test_an_agent_that_had_ended_when_its_guard_was_asked_to_end_it_ended_by_its
     os.kill(guard, signal.SIGSTOP)
     go.touch()
     wait_for(lambda: not alive(pid))
-    agent.terminate(0)
+    agent.terminate_agent(0)
     os.kill(guard, signal.SIGCONT)
-    assert end(agent) == Exit(code=0, pid=pid)
+    assert end(agent) == AgentExit(code=0, pid=pid)

@@ -17,7 +17,7 @@ from tests.chaos.proxy import tell
 from tests.fault.matrix import Stage
 from tests.installation import asked
 from tests.support import json_lines, wait_for, wait_until
-from worker.cli.checks.workers import leases
+from worker.cli.checks.workers import check_leases
 
 TURNS = 100
 #: Each way between worker and store, in seconds: the beats of 100 turns one after the other take longer than a lease.
@@ -65,7 +65,7 @@ def slow_leases(stage: Stage) -> bool:
     with stage.store as store:
         found: dict[bytes, bytes] = store.hgetall(stage.keys.workers)  # type: ignore[assignment]
     reports = [WorkerReport.from_json(name.decode(), text) for name, text in found.items()]
-    return [each.state for each in leases(reports, now=reports[0].at, lease_seconds=LEASE_SECONDS)] == ["warning"]
+    return [each.state for each in check_leases(reports, now=reports[0].at, lease_seconds=LEASE_SECONDS)] == ["warning"]
 
 
 async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: Stage, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.hooks import HookReceiver
 from tests.installation import Installation
 from tests.on_loop import done, outbox_of
 from tests.support import put, wait_until
-from worker.plugins.notifications.gathering import gather
+from worker.plugins.notifications.gathering import gather_notifications
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 COUNT = 1_000 if WHOLE else 250
@@ -47,7 +47,7 @@ async def test_webhooks_arrive_at_least_once_though_their_senders_are_killed(
             failpoint=str(points),
         )
         outbox = outbox_of(used).inner
-        done(lambda: gather(used, outbox._store, outbox))  # from here on
+        done(lambda: gather_notifications(used, outbox._store, outbox))  # from here on
         asked = await cancelled(used)
         arrived = lambda: {json.loads(body)["data"]["id"] for _, body in list(receiver.taken)}  # noqa: E731
         senders = [installation.worker("--foreground", settings=used) for _ in range(2)]

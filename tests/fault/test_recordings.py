@@ -16,7 +16,7 @@ import pytest
 from tests.support import alive, wait_for
 from worker.files import recording
 from worker.runners.guard.agent_process import AgentProcess
-from worker.runners.guard.processes import SOURCE_ROOT, Processes
+from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
 
 RUN = f"recording-{secrets.token_hex(4)}"
 SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
@@ -73,8 +73,8 @@ guard.main()
 PARTS = {
     "reports the end": ("_report", "facts['event'] == 'ended'"),
     "sends it": ("_send_reports", "any(not agent.running for agent in self._agents.values())"),
-    "sweeps": ("_sweep", "True"),
-    "finishes": ("_finish", "True"),
+    "sweeps": ("_sweep_leftovers", "True"),
+    "finishes": ("_finish_agent", "True"),
     "reports the exit": ("_report", "facts['event'] == 'exit'"),
 }
 
@@ -87,10 +87,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def agents() -> Iterator[Processes]:
-    agents = Processes()
+def agents() -> Iterator[AgentProcesses]:
+    agents = AgentProcesses()
     yield agents
-    agents.stop()
+    agents.stop_guard()
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def worker(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], 
         process.stdout.close()
 
 
-def spawned(agents: Processes, folder: Path, code: str) -> AgentProcess:
+def spawned(agents: AgentProcesses, folder: Path, code: str) -> AgentProcess:
     """An agent whose run is recorded in ``folder``."""
-    return agents.spawn(
+    return agents.spawn_agent(
         [sys.executable, "-S", "-c", code],
         mark=f"{RUN}.{secrets.token_hex(4)}.1",
         env={},
@@ -125,15 +125,15 @@ def spawned(agents: Processes, folder: Path, code: str) -> AgentProcess:
     )
 
 
-def run_of(agents: Processes, folder: Path, code: str, *, stop: bool = False) -> bytes:
+def run_of(agents: AgentProcesses, folder: Path, code: str, *, stop: bool = False) -> bytes:
     """Run an agent to its end, as a worker does that lives; what it said."""
     agent = spawned(agents, folder, code)
     said = b""
     if stop:
-        said += wait_for(lambda: agent.read(0.1))
-        agent.terminate(60)
-    wait_for(lambda: agent.wait(0))
-    while piece := agent.read(0.1):
+        said += wait_for(lambda: agent.read_output(0.1))
+        agent.terminate_agent(60)
+    wait_for(lambda: agent.wait_for_end(0))
+    while piece := agent.read_output(0.1):
         said += piece
     agent.close()
     return said
@@ -143,22 +143,22 @@ def left_of(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.parent.iterdir() if path != folder)
 
 
-def test_a_run_that_finished_is_recorded_with_its_end(agents: Processes, folder: Path) -> None:
+def test_a_run_that_finished_is_recorded_with_its_end(agents: AgentProcesses, folder: Path) -> None:
     assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
-    found = wait_for(lambda: recording.finished(folder))
+    found = wait_for(lambda: recording.read_finished(folder))
     assert found.output == b"Zeile eins\nZeile zwei"
     assert (found.facts["code"], found.facts["box"]) == (0, "none")
-    recording.forget(folder)
+    recording.delete_recording(folder)
     assert left_of(folder) == []
 
 
 @pytest.mark.parametrize("code", ["print('x'); raise SystemExit(3)", "import os; print('x'); os.kill(os.getpid(), 9)"])
-def test_a_run_that_failed_leaves_no_recording(agents: Processes, folder: Path, code: str) -> None:
+def test_a_run_that_failed_leaves_no_recording(agents: AgentProcesses, folder: Path, code: str) -> None:
     run_of(agents, folder, code)
     wait_for(lambda: left_of(folder) == [])
 
 
-def test_a_run_that_was_stopped_leaves_no_recording_however_well_it_ended(agents: Processes, folder: Path) -> None:
+def test_a_run_that_was_stopped_leaves_no_recording_however_well_it_ended(agents: AgentProcesses, folder: Path) -> None:
     ends_well = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('x', flush=True); time.sleep(600)"
     )
@@ -177,7 +177,7 @@ def test_what_a_killed_worker_had_not_read_is_recorded_by_its_guard(
     assert folder.with_name("delivery.output").stat().st_size < len(said)
     process.kill()
     wait_for(lambda: not alive(guard))
-    found = recording.finished(folder)
+    found = recording.read_finished(folder)
     assert found
     assert found.output == said
 
@@ -195,11 +195,11 @@ def test_a_finished_run_can_be_adopted_wherever_worker_and_guard_are_killed_toge
     argv = [sys.executable, "-c", KILLED_WITH_ITS_GUARD, *more]
     killed = subprocess.run(argv, env={"PYTHONPATH": SOURCE_ROOT}, timeout=600, check=False)
     assert killed.returncode == -signal.SIGKILL
-    found = recording.finished(folder)
+    found = recording.read_finished(folder)
     assert found
     assert found.output == b"".join(b"%d\n" % number for number in range(5000))
     assert found.facts["code"] == 0
-    recording.forget(folder)
+    recording.delete_recording(folder)
     assert left_of(folder) == []
 
 
@@ -208,20 +208,20 @@ def test_a_piece_that_the_worker_reads_while_the_end_is_noted_is_there_once(
 ) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"Zeile eins\n")
-    ours, held = recording.RunRecording(folder), recording._held_by
+    ours, held = recording.RunRecording(folder), recording._copy_pipe
     moved = list[bytes | None]()
 
     def in_between(pipe: int) -> bytes:
         found = held(pipe)
         if not moved:
-            moved.append(ours.piece(pipe))
+            moved.append(ours.record_piece(pipe))
             os.write(writer, b"Zeile zwei\n")
         return found
 
-    monkeypatch.setattr(recording, "_held_by", in_between)
-    recording.GuardRecording(str(folder), os.dup(ours.fd), reader).finish({"code": 0})
+    monkeypatch.setattr(recording, "_copy_pipe", in_between)
+    recording.GuardRecording(str(folder), os.dup(ours.fd), reader).write_end({"code": 0})
     assert moved == [b"Zeile eins\n"]
-    assert recording.finished(folder) == recording.FinishedRun(b"Zeile eins\nZeile zwei\n", {"code": 0})
+    assert recording.read_finished(folder) == recording.FinishedRun(b"Zeile eins\nZeile zwei\n", {"code": 0})
 
 
 def test_a_recording_that_its_worker_gave_up_is_not_finished(folder: Path) -> None:
@@ -229,17 +229,17 @@ def test_a_recording_that_its_worker_gave_up_is_not_finished(folder: Path) -> No
     os.write(writer, b"what comes after a gap")
     ours = recording.RunRecording(folder)
     kept = recording.GuardRecording(str(folder), os.dup(ours.fd), reader)
-    ours.give_up()
+    ours.discard()
     with pytest.raises(FileNotFoundError):
-        kept.finish({"code": 0})
+        kept.write_end({"code": 0})
     assert left_of(folder) == []
 
 
-def test_all_that_a_pipe_holds_is_kept_however_large_it_was_made(agents: Processes, folder: Path) -> None:
+def test_all_that_a_pipe_holds_is_kept_however_large_it_was_made(agents: AgentProcesses, folder: Path) -> None:
     enlarges = "import fcntl; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 2**20); print('x' * 10**6)"
     agent = spawned(agents, folder, enlarges)
-    wait_for(lambda: agent.wait(0))
-    found = recording.finished(folder)
+    wait_for(lambda: agent.wait_for_end(0))
+    found = recording.read_finished(folder)
     assert found
     assert found.output == b"x" * 10**6 + b"\n"
     agent.close()
@@ -255,19 +255,19 @@ def test_an_agent_that_was_at_work_when_its_worker_died_leaves_no_recording(
 
 
 def test_an_agent_runs_to_its_end_where_its_output_cannot_be_recorded(
-    agents: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "splice", full)
     assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
-    found = recording.finished(folder)
+    found = recording.read_finished(folder)
     assert found is None or found.output == b"Zeile eins\nZeile zwei", "it had all ended before the worker read it"
 
 
 def test_a_run_of_which_a_part_was_not_recorded_leaves_no_recording(
-    agents: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -275,7 +275,7 @@ def test_a_run_of_which_a_part_was_not_recorded_leaves_no_recording(
     monkeypatch.setattr(os, "splice", full)
     go = folder / "go"
     waits = f"import os, time\nprint(0, flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nprint(1)"
-    agent = agents.spawn(
+    agent = agents.spawn_agent(
         [sys.executable, "-S", "-c", waits],
         mark=f"{RUN}.{secrets.token_hex(4)}.1",
         env={},
@@ -284,31 +284,31 @@ def test_a_run_of_which_a_part_was_not_recorded_leaves_no_recording(
         recorded=folder,
         facts={"box": "none", "cut": False},
     )
-    assert wait_for(lambda: agent.read(0.1)) == b"0\n"
+    assert wait_for(lambda: agent.read_output(0.1)) == b"0\n"
     assert left_of(folder) == [], "from now on nobody can take what follows for the whole"
     go.touch()
-    wait_for(lambda: agent.wait(0))
+    wait_for(lambda: agent.wait_for_end(0))
     assert left_of(folder) == []
     agent.close()
 
 
-def test_a_run_is_started_where_its_recording_cannot_be_made(agents: Processes, folder: Path) -> None:
+def test_a_run_is_started_where_its_recording_cannot_be_made(agents: AgentProcesses, folder: Path) -> None:
     folder.with_name("delivery.output").write_text("somebody else's")
     assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
-    assert recording.finished(folder) is None
+    assert recording.read_finished(folder) is None
 
 
 @pytest.mark.parametrize("content", ["", "\n", "Zeile\n", "Zeile\n[1]\n", 'Zeile\n{"code": 0'])
 def test_a_recording_without_its_last_line_is_none(folder: Path, content: str) -> None:
     folder.with_name("delivery.finished").write_text(content)
-    assert recording.finished(folder) is None
+    assert recording.read_finished(folder) is None
 
 
 def test_each_message_of_an_agent_has_its_own_recording_and_the_last_one_is_whole_however_the_agent_ends(
-    agents: Processes, folder: Path
+    agents: AgentProcesses, folder: Path
 ) -> None:
     repeats = "import sys\nfor line in sys.stdin:\n    print(line * 2, end='', flush=True)"
-    agent = agents.spawn(
+    agent = agents.spawn_agent(
         [sys.executable, "-S", "-c", repeats],
         mark=f"{RUN}.{secrets.token_hex(4)}.1",
         env={},
@@ -318,16 +318,16 @@ def test_each_message_of_an_agent_has_its_own_recording_and_the_last_one_is_whol
         facts={"box": "none", "cut": False},
     )
     first, second = folder.parent / "first", folder.parent / "second"
-    agent.record(recording.RunRecording(first, b"head\n"))
-    assert agent.write(b"a\n", 10)
-    assert wait_for(lambda: agent.read(0.1)) == b"a\na\n"
-    agent.record(recording.RunRecording(second, b"head\n"))
-    assert agent.write(b"b\n", 10)
-    wait_for(lambda: not agent.silent)
-    agent.terminate(0)
-    wait_for(lambda: agent.wait(0))
-    assert recording.recorded(first) == recording.FinishedRun(b"head\na\na\n", {})
-    found = wait_for(lambda: recording.finished(second))
+    agent.set_recording(recording.RunRecording(first, b"head\n"))
+    assert agent.write_input(b"a\n", 10)
+    assert wait_for(lambda: agent.read_output(0.1)) == b"a\na\n"
+    agent.set_recording(recording.RunRecording(second, b"head\n"))
+    assert agent.write_input(b"b\n", 10)
+    wait_for(lambda: not agent.is_silent)
+    agent.terminate_agent(0)
+    wait_for(lambda: agent.wait_for_end(0))
+    assert recording.read_recording(first) == recording.FinishedRun(b"head\na\na\n", {})
+    found = wait_for(lambda: recording.read_finished(second))
     assert found.output == b"head\nb\nb\n", "what nobody had read is there too"
     assert (found.facts["code"], found.facts["cause"]) == (-signal.SIGKILL, "terminated")
     agent.close()

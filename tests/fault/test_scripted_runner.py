@@ -21,7 +21,7 @@ from tests.runs import Asked, Played, order_in
 from tests.support import alive, processes_with, wait_for
 from worker.runners.base import AgentEvent
 from worker.runners.guard import supervision
-from worker.runners.guard.processes import SOURCE_ROOT, Processes
+from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
 from worker.runners.scripted.runner import ScriptedRunner
 from worker.runners.transcript import MAX_ANSWER
 
@@ -33,7 +33,7 @@ Play = Callable[..., Played]
 
 
 @pytest.fixture(params=["thread", "loop"])
-def play(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> Play:
+def play(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest) -> Play:
     """In both ways to watch an agent, in a thread and in an event loop.
 
     Run the scripted agent with these steps. ``when`` maps the text of an event to what is done when it comes.
@@ -279,7 +279,7 @@ def test_separators_inside_a_text_do_not_cut_it(play: Play) -> None:
     assert play({"say": text}).result.text == text
 
 
-def test_a_listener_that_raises_ends_the_agent_and_is_heard(agents: Processes, play: Play, tmp_path: Path) -> None:
+def test_a_listener_that_raises_ends_the_agent_and_is_heard(agents: AgentProcesses, play: Play, tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("the store is gone")
 
@@ -288,20 +288,20 @@ def test_a_listener_that_raises_ends_the_agent_and_is_heard(agents: Processes, p
     assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}
 
 
-def test_a_killed_guard_is_not_the_agents_fault_and_the_next_run_works(play: Play, agents: Processes) -> None:
-    run = play({"say": "x"}, "hang", when={"x": lambda: os.kill(agents.start(), signal.SIGKILL)})
+def test_a_killed_guard_is_not_the_agents_fault_and_the_next_run_works(play: Play, agents: AgentProcesses) -> None:
+    run = play({"say": "x"}, "hang", when={"x": lambda: os.kill(agents.start_guard(), signal.SIGKILL)})
     assert (run.verdict, run.evidence["stopped"]) == ("cancelled", "guard died")
     assert play({"say": "y"}).verdict == "complete"
 
 
 def test_a_guard_that_does_nothing_is_ended_with_its_agents(
-    play: Play, agents: Processes, monkeypatch: pytest.MonkeyPatch
+    play: Play, agents: AgentProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "_GUARD_PATIENCE", 0.3)
     stop = Asked()
 
     def freeze() -> None:
-        os.kill(agents.start(), signal.SIGSTOP)
+        os.kill(agents.start_guard(), signal.SIGSTOP)
         stop.reason = "cancelled"
 
     run = play({"say": "x"}, "hang", stop=stop, when={"x": freeze}, kill_grace_seconds=0)

@@ -13,7 +13,7 @@ from api_client.contract.completion import Verdict
 from tests.inline.runner import InlineRunner
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.warm import idle_agents
-from worker.runners.warm.agent_life import Limits
+from worker.runners.warm.agent_life import WarmLimits
 
 
 class LivingRunner(InlineRunner):
@@ -23,10 +23,10 @@ class LivingRunner(InlineRunner):
     needs_folder = True
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        limits = Limits.of(self._settings)
+        limits = WarmLimits.from_settings(self._settings)
         if not limits.seconds:
             return await super().run_async(order, emit, stop)
-        return await idle_agents.shared().run(self, limits, order, emit, stop)
+        return await idle_agents.shared_idle_agents().run_message(self, limits, order, emit, stop)
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         return await super().run_async(order, emit, stop)

@@ -9,9 +9,9 @@ from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
 from api_client.contract.settings import Settings, load
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 from worker.runners.scripted import runner, script
-from worker.runners.scripted.runner import steps_of
-from worker.runners.scripted.script_player import Player, ScriptLeft, Witness, split
-from worker.runners.transcript import AnswerTooLong, Transcript, judge
+from worker.runners.scripted.runner import choose_steps
+from worker.runners.scripted.script_player import ActionLog, ScriptExit, ScriptPlayer, split_text
+from worker.runners.transcript import AnswerTooLong, EventReader, judge_transcript
 
 
 class InlineRunner:
@@ -34,21 +34,21 @@ class InlineRunner:
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Play the script once, in the loop. Every failure is a verdict; a bad script is a configuration error."""
         try:
-            steps = steps_of(order, self._settings.root)
+            steps = choose_steps(order, self._settings.root)
         except script.ScriptError as error:
             return config_error(str(error))
         if needy := [name for name, _ in steps if name in runner.PROCESS_STEPS]:
             return config_error(f"the steps {', '.join(needy)} need a process: use the runner 'scripted'")
-        transcript = Transcript()
+        transcript = EventReader()
 
         def tell(event: dict[str, Any]) -> None:
-            if heard := transcript.take(event):
+            if heard := transcript.collect_event(event):
                 emit(heard)
 
-        witness = Witness(order.witness, order.turn_id, order.attempt, order.delivery)
-        witness.record("start")
+        witness = ActionLog(order.witness, order.turn_id, order.attempt, order.delivery)
+        witness.append_fact("start")
         completion = await _play(_InlinePlayer(tell, order, stop), steps, transcript)
-        witness.record("end", exit=None)
+        witness.append_fact("end", exit=None)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
 
 
@@ -65,11 +65,11 @@ class _Stopped(Exception):
         self.verdict = verdict
 
 
-class _InlinePlayer(Player):
+class _InlinePlayer(ScriptPlayer):
     """Looks at stop requests and time limits while it waits."""
 
     def __init__(self, tell: Any, order: Order, stop: Stop) -> None:
-        super().__init__(tell, order.directory, order.mark, order.prompt)
+        super().__init__(tell, order.directory, order.process_tag, order.prompt)
         self._order = order
         self._stop = stop
 
@@ -84,14 +84,14 @@ class _InlinePlayer(Player):
                     while not (self.directory / fields["path"]).exists():
                         await self._pause(_patience(time.monotonic() - began))
                 elif name == "say" and fields.get("seconds"):
-                    parts = split(fields["text"], fields.get("pieces") or int(fields["seconds"] / 0.04))
+                    parts = split_text(fields["text"], fields.get("pieces") or int(fields["seconds"] / 0.04))
                     for number, part in enumerate(parts):
                         if number:
                             await self._pause(fields["seconds"] / (len(parts) - 1))
                         self.emit({"event": "output", "text": part})
                 else:
                     getattr(self, name)(**fields)
-        except ScriptLeft as left:
+        except ScriptExit as left:
             return left.code
         self.emit({"event": "result"})
         return 0
@@ -123,9 +123,9 @@ def _patience(passed: float) -> float:
     return min(0.5, max(0.05, passed / 10))
 
 
-async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:
+async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcript: EventReader) -> Completion:
     try:
-        return judge(transcript, await player.play_async(steps), {})
+        return judge_transcript(transcript, await player.play_async(steps), {})
     except _Stopped as stopped:
         why = Why.DEADLINE if stopped.verdict is Verdict.INCOMPLETE else None
         return Completion(verdict=stopped.verdict, why=why, reason=str(stopped))

@@ -16,10 +16,10 @@ from tests.runs import Asked, order_in
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Order, RunResult
 from worker.runners.guard import marks, watch
-from worker.runners.guard.process_runner import Play
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.process_runner import PreparedRun
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.scripted.runner import ScriptedRunner
-from worker.runners.transcript import Transcript
+from worker.runners.transcript import EventReader
 
 AGENTS = 20
 
@@ -38,7 +38,7 @@ def many(order: Order) -> list[Order]:
     return [Order(**{**values, "delivery": number}) for number in range(1, AGENTS + 1)]
 
 
-async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: Processes, order: Order) -> None:
+async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: AgentProcesses, order: Order) -> None:
     runner, said, before = ScriptedRunner(agents), list[AgentEvent](), threading.active_count()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     runs = [asyncio.create_task(runner.run_async(each, said.append, Asked())) for each in many(order)]
@@ -55,17 +55,17 @@ class Clearing(ScriptedRunner):
 
     cleared = 0
 
-    def prepare(self, order: Order) -> Play | RunResult:
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         def clear() -> None:
             self.cleared += 1
 
-        play = super().prepare(order)
-        assert isinstance(play, Play)
+        play = super().prepare_run(order)
+        assert isinstance(play, PreparedRun)
         return replace(play, clear=clear)
 
 
 async def test_a_run_hands_two_things_to_threads_its_start_and_its_end(
-    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed, hand, runner = list[str](), asyncio.to_thread, Clearing(agents)
 
@@ -81,12 +81,12 @@ async def test_a_run_hands_two_things_to_threads_its_start_and_its_end(
 
 
 async def test_a_run_that_cannot_be_started_or_read_is_cleared_too(
-    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(*_: object, **__: object) -> list[AgentEvent]:
         raise ZeroDivisionError
 
-    for broken, name in ((Processes, "spawn"), (Transcript, "take_line")):
+    for broken, name in ((AgentProcesses, "spawn"), (EventReader, "take_line")):
         runner = Clearing(agents)
         with monkeypatch.context() as patch:
             patch.setattr(broken, name, breaks)
@@ -96,11 +96,11 @@ async def test_a_run_that_cannot_be_started_or_read_is_cleared_too(
 
 
 async def test_a_guard_that_takes_no_orders_holds_up_no_loop(
-    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, stop, said = ScriptedRunner(agents), Asked(), list[AgentEvent]()
     asked, free, ended = threading.Event(), threading.Event(), list[bool]()
-    guard = agents._running()
+    guard = agents._running_guard()
     send = guard.send
 
     def hangs(request: dict[str, Any], fds: Sequence[int] = ()) -> str:
@@ -120,35 +120,35 @@ async def test_a_guard_that_takes_no_orders_holds_up_no_loop(
 
 
 async def test_what_breaks_while_an_agent_is_heard_ends_it_and_is_not_swallowed(
-    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+    agents: AgentProcesses, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(_self: Transcript, _line: bytes) -> list[AgentEvent]:
+    def breaks(_self: EventReader, _line: bytes) -> list[AgentEvent]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Transcript, "take_line", breaks)
+    monkeypatch.setattr(EventReader, "take_line", breaks)
     with pytest.raises(ZeroDivisionError):
         await ScriptedRunner(agents).run_async(order, lambda _: None, Asked())
     assert watch._rounds == {}
 
 
-async def test_an_agent_whose_run_is_cancelled_is_ended(agents: Processes, order: Order) -> None:
+async def test_an_agent_whose_run_is_cancelled_is_ended(agents: AgentProcesses, order: Order) -> None:
     said = list[AgentEvent]()
     run = asyncio.create_task(ScriptedRunner(agents).run_async(order, said.append, Asked()))
     await wait_until(lambda: said)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    await wait_until(lambda: agents._running().agent_of(order.mark) is None)
-    assert order.mark not in [mark for _, mark in marks.marks()]
+    await wait_until(lambda: agents._running_guard().agent_of(order.process_tag) is None)
+    assert order.process_tag not in [mark for _, mark in marks.process_tags()]
     assert watch._rounds == {}
 
 
-async def test_events_of_the_end_come_before_the_result(agents: Processes, order: Order) -> None:
+async def test_events_of_the_end_come_before_the_result(agents: AgentProcesses, order: Order) -> None:
     """What a runner tells in a thread, once its agent has ended, is in the log before the run is over."""
 
     class Telling(ScriptedRunner):
         def prepare(self, order: Order):  # type: ignore[no-untyped-def]
-            play = super().prepare(order)
+            play = super().prepare_run(order)
 
             def conclude(_ending: object, emit) -> RunResult:  # type: ignore[no-untyped-def]
                 emit(AgentEvent(kind="note", text="late"))

@@ -9,7 +9,7 @@ from tests.lab.bench.economy.agents import AGENTS
 from tests.lab.bench.economy.corpus import Case, cases
 from tests.lab.bench.economy.play import lay_out, play
 from tests.support import wait_until
-from worker.enforcement.feedback import go_on_feedback
+from worker.enforcement.feedback import continuation_feedback
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 
 
@@ -57,7 +57,7 @@ async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alo
 
     def rest(order: Order, emit: Emit, stop: Stop) -> RunResult:
         assert (order.so_far, order.attempt) == (so_far, 1)
-        assert order.prompt == go_on_feedback(so_far)
+        assert order.prompt == continuation_feedback(so_far)
         text = "geleert, sobald der Schreiber speichert.\n\n<!-- STEP: done -->"
         return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text)
 

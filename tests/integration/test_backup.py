@@ -28,8 +28,8 @@ from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
 from worker.plugins.backup import keyspace, restoring
-from worker.plugins.backup.keyspace import fitting_server
-from worker.processes.broker import EmbeddedBroker, Server, find_server
+from worker.plugins.backup.keyspace import find_restore_server
+from worker.processes.broker import EmbeddedBroker, ServerBinary, find_server
 
 #: A chat's agent that answers, and one of a phase that writes its file.
 SCRIPT = """
@@ -229,7 +229,7 @@ def test_a_refused_archive_leaves_the_place_as_it_was(tmp_path: Path) -> None:
         for what, forged in hostile(tmp_path / "outside", 64 * 2**20).items():
             forged.write(archive)
             with pytest.raises(RestoreRefused):
-                restoring.restore(settings, archive, contextlib.nullcontext)
+                restoring.restore_archive(settings, archive, contextlib.nullcontext)
             assert look() == before, what
 
 
@@ -261,12 +261,12 @@ def test_a_server_that_reads_the_backup_and_fits_the_store_is_taken(private_sett
     broken = tmp_path / "broken-server"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    servers = [Server(broken, "9.9.9", "PATH"), find_server()]
+    servers = [ServerBinary(broken, "9.9.9", "PATH"), find_server()]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keyspace, "find_servers", lambda: iter(servers))
-        assert fitting_server(private_settings, b"REDIS0010") == servers[1]
+        assert find_restore_server(private_settings, b"REDIS0010") == servers[1]
         with pytest.raises(RestoreRefused, match=r"broken-server 9.9.9 does not read it.*on PATH"):
-            fitting_server(private_settings, b"REDIS0099")
+            find_restore_server(private_settings, b"REDIS0099")
 
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs a redis-server older than the wheel's Valkey")

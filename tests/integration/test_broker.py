@@ -73,7 +73,7 @@ def test_the_append_only_file_is_brought_to_the_disk_every_second(
     redis.Redis.from_url(private_broker.url).set("name", "value")
     synced: list[str] = []
     monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink().name))
-    assert append_only_file.sync(private_broker.directory) == 1
+    assert append_only_file.sync_files(private_broker.directory) == 1
     assert synced[0].endswith(".incr.aof")
     private_broker.kill()
     wait_for(lambda: not alive(beside))
@@ -111,7 +111,7 @@ def test_a_second_broker_on_the_same_directory_is_refused(private_broker: Embedd
     second = EmbeddedBroker(private_broker.directory)
     with pytest.raises(BrokerError, match="a broker already runs on"):
         second.start()
-    assert private_broker.answers(private_broker.pid)
+    assert private_broker.is_answering(private_broker.pid)
 
 
 def test_a_directory_with_a_long_name_gets_a_short_socket_and_restarts(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_turns_broker_prints_its_address_and_becomes_the_server(tmp_path: Path) 
         try:
             name, _, url = process.stdout.readline().strip().partition("=")
             assert name == "REDIS_URL"
-            wait_for(lambda: EmbeddedBroker(tmp_path / ".helix" / "broker").answers(process.pid))
+            wait_for(lambda: EmbeddedBroker(tmp_path / ".helix" / "broker").is_answering(process.pid))
             assert redis.Redis.from_url(url).ping()
             again = subprocess.run(turns("broker"), env=environ, capture_output=True, text=True, check=False)
             assert again.returncode == 2

@@ -11,7 +11,7 @@ import pytest
 from api_client.contract.settings import Settings
 from api_client.contract.settings.redaction import redactor, secrets_of
 from tests.installation import Installation, asked, environ_of, turns
-from worker.cli.turns.bundle import without_texts
+from worker.cli.turns.bundle import hide_texts
 
 SECRET = "q7-very-secret-key"
 PROMPT = "Schreibe ein ADR über Flieder und Zimt"
@@ -114,7 +114,7 @@ def test_secrets_are_masked_by_value_and_by_look() -> None:
 
 
 def test_of_an_unknown_text_only_its_length_is_told() -> None:
-    told = without_texts(
+    told = hide_texts(
         {"outcome": "failed", "text": "geheim", "new_field": ["geheim"], "n": 1, "metadata": {"name": "geheim"}}
     )
     assert told == {

@@ -13,7 +13,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.installation import Installation, RelayProcess, environ_of, run
 from tests.support import wait_until
-from worker.processes.program import Program, spawn
+from worker.processes.program import Program, spawn_program
 
 KEY = "0123456789abcdef" * 2
 ROOM = 64
@@ -75,7 +75,7 @@ async def test_a_log_and_what_flower_keeps_are_for_their_user_only(settings: Set
             "import worker.cli.installation.flower as flower\n"
             f"flower.app.start = lambda argv: open({str(kept)!r}, 'w').close()\nflower.main()"
         )
-        process = spawn(
+        process = spawn_program(
             Program(name="x", command=[sys.executable, "-c", code], environ=environ_of(settings)), tmp_path / "x.log"
         )
         await wait_until(lambda: process.poll() is not None)

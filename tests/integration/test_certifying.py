@@ -13,13 +13,13 @@ from api_client.contract.completion import Completion, Verdict
 from api_client.contract.settings import Settings
 from tests.agents.page import _cells
 from tests.installation import turns
-from worker.plugins.certification.certifying import _counts, _line
+from worker.plugins.certification.certifying import _count_verdicts, _format_row
 from worker.plugins.certification.situations import SITUATIONS
-from worker.plugins.certification.trial import Trial, tried
+from worker.plugins.certification.trial import Trial, run_situations
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import Order, RunResult
-from worker.runners.guard.process_runner import Play
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.process_runner import PreparedRun
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.http.runner import OpenAiHttpRunner
 
 
@@ -60,40 +60,42 @@ def test_a_wrong_name_is_one_line_and_exit_code_2() -> None:
 class Believing(OpenAiHttpRunner):
     """It takes its agent's word: exit code 0 is complete. ``seen`` has it ask the door's witness as well."""
 
-    def __init__(self, agents: Processes, settings: Settings, *, seen: bool) -> None:
+    def __init__(self, agents: AgentProcesses, settings: Settings, *, seen: bool) -> None:
         super().__init__(agents, settings)
         self._seen = seen
 
-    def prepare(self, order: Order) -> Play | RunResult:
-        play = super().prepare(order)
-        assert isinstance(play, Play)
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
+        play = super().prepare_run(order)
+        assert isinstance(play, PreparedRun)
         honest = play.conclude
 
         def conclude(ending: Any, emit: Any) -> RunResult:
-            from worker.runners.witnessed import weigh
+            from worker.runners.witnessed import check_observed_calls
 
             result = honest(ending, emit)
             if ending.exit.code:
                 return result
             believed = Completion(verdict=Verdict.COMPLETE, reason="exit 0", evidence=ending.evidence)
-            return replace(result, completion=weigh(believed, ending.witnessed) if self._seen else believed)
+            return replace(
+                result, completion=check_observed_calls(believed, ending.witnessed) if self._seen else believed
+            )
 
         return replace(play, conclude=conclude)
 
 
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_runner_that_believes_its_agent_is_found_out_and_the_witness_saves_it(seen: bool) -> None:
-    agents = Processes()
+    agents = AgentProcesses()
     settings = Settings(openai_url="http://certify.invalid/v1", openai_api_key="sk-x", box="off")
     names = {"normal answer", "output limit", "cut after the first piece", "content filter", "tool call, then HTTP 400"}
     wanted = [situation for situation in SITUATIONS if situation.name in names]
     try:
-        rows = list(tried(Believing(agents, settings, seen=seen), "stub", "", wanted, 3))
+        rows = list(run_situations(Believing(agents, settings, seen=seen), "stub", "", wanted, 3))
     finally:
-        agents.stop()
+        agents.stop_guard()
     problems = {row.situation.name for row in rows if row.problem}
     assert problems == (set() if seen else names - {"normal answer"})
-    assert all(row.false(row.agents) for row in rows if row.situation.name != "normal answer")
+    assert all(row.is_falsely_complete(row.agents) for row in rows if row.situation.name != "normal answer")
 
 
 ASK = """
@@ -135,9 +137,9 @@ _SUB_AGENT = """said = ask(context.prompt, tools=[TASK])
 class BelievingPython(PythonRunner):
     """It takes its function's word, whatever the door's witness saw."""
 
-    def prepare(self, order: Order) -> Play | RunResult:
-        play = super().prepare(order)
-        assert isinstance(play, Play)
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
+        play = super().prepare_run(order)
+        assert isinstance(play, PreparedRun)
         honest = play.conclude
         return replace(play, conclude=lambda ending, emit: honest(replace(ending, witnessed=None), emit))
 
@@ -145,13 +147,15 @@ class BelievingPython(PythonRunner):
 def own(root: Path, code: str, *names: str, runner: type[PythonRunner] = PythonRunner) -> list[Trial]:
     """The kit's rows of an own Python agent whose function has this body."""
     (root / "mine.py").write_text(textwrap.dedent(ASK) + f"def consultant(context):\n    {code}\n")
-    agents = Processes()
+    agents = AgentProcesses()
     settings = Settings(root=root, openai_url="http://certify.invalid/v1", openai_api_key="sk-x", box="off")
     wanted = [situation for situation in SITUATIONS if situation.name in names]
     try:
-        return list(tried(runner(agents=agents, settings=settings, module="mine"), "consultant:m1", "", wanted, 2))
+        return list(
+            run_situations(runner(agents=agents, settings=settings, module="mine"), "consultant:m1", "", wanted, 2)
+        )
     finally:
-        agents.stop()
+        agents.stop_guard()
 
 
 _SEQUENCE = ("several calls, one cut", "several calls, one filtered")
@@ -173,29 +177,33 @@ def test_an_answer_of_several_calls_counts_only_where_each_part_is_whole(
 ) -> None:
     for row in own(tmp_path, code, *names):
         assert (row.applies, row.ours, row.agents, row.problem) == (True, complete, True, ""), row.to_dict()
-        assert row.true_end is complete, row.to_dict()
-        assert row.false(row.agents) is not complete
+        assert row.has_true_end is complete, row.to_dict()
+        assert row.is_falsely_complete(row.agents) is not complete
 
 
 @pytest.mark.parametrize("code", [_TWO_PARTS, _PARALLEL], ids=["two parts", "parallel"])
 def test_a_runner_that_believes_an_agent_with_half_a_part_is_found_out(tmp_path: Path, code: str) -> None:
     names = {*_SEQUENCE, *([_AT_ONCE] if code == _PARALLEL else ())}
     rows = own(tmp_path, code, *names, runner=BelievingPython)
-    assert {row.situation.name for row in rows if row.false(row.ours)} == names, [row.to_dict() for row in rows]
+    assert {row.situation.name for row in rows if row.is_falsely_complete(row.ours)} == names, [
+        row.to_dict() for row in rows
+    ]
 
 
 def test_a_sub_agent_that_fails_leaves_an_answer_whole_and_an_own_agent_must_ask_again(tmp_path: Path) -> None:
     """Which of its calls are a sub-agent's nobody knows of an own agent: each that failed counts."""
     [row] = own(tmp_path, _SUB_AGENT, "sub-agent fails")
-    assert (row.applies, row.true_end, row.said, row.problem) == (True, True, "permanent", ""), row.to_dict()
+    assert (row.applies, row.has_true_end, row.verdict_word, row.problem) == (True, True, "permanent", ""), (
+        row.to_dict()
+    )
 
 
 def test_a_situation_that_an_agent_does_not_get_into_is_said_to_be_not_applicable(tmp_path: Path) -> None:
     names = (*_SEQUENCE, _AT_ONCE, "sub-agent fails")
     rows = own(tmp_path, _ONE, *names)
-    assert [(row.applies, row.true_end, row.problem) for row in rows] == [(False, False, "")] * 4
-    assert all("| not applicable |" in _line(row) for row in rows)
-    assert _counts(rows)["ours"] == {"situations": 0, "false_complete": 0, "true_ends": 0, "kept": 0}
+    assert [(row.applies, row.has_true_end, row.problem) for row in rows] == [(False, False, "")] * 4
+    assert all("| not applicable |" in _format_row(row) for row in rows)
+    assert _count_verdicts(rows)["ours"] == {"situations": 0, "false_complete": 0, "true_ends": 0, "kept": 0}
     whole = next(each for each in SITUATIONS if each.needs == "sub-agent")
     assert not replace(rows[0], situation=whole).problem, "an end that was not asked for is not lost"
     assert [_cells(row.to_dict()) for row in rows] == ["nn"] * 4

@@ -85,7 +85,7 @@ def test_the_doors_end_with_their_worker_and_not_before(
         wait_for(lambda: not alive(pid))
     with pytest.raises(OSError, match="refused"):
         at(address)
-    noted = call_record.read(tmp_path / "calls")
+    noted = call_record.read_call_log(tmp_path / "calls")
     assert noted is not None
     assert [call.status for call in noted.calls] == [200]
 
@@ -96,21 +96,21 @@ def test_doors_whose_process_died_are_replaced_and_nobody_takes_their_calls_for_
 ) -> None:
     service.go.set()
     calls = tmp_path / "calls" if recorded else None
-    with doors.door(outbound(service), calls, boxed=True) as first:
+    with doors.open_proxy(outbound(service), calls, boxed=True) as first:
         assert ask(Path(first.address), body=BODY)[0] == 200
-        assert (first.count(), len(first.seen(1).calls)) == (1, 0)
+        assert (first.count_calls(), len(first.observed_calls(1).calls)) == (1, 0)
         os.kill(doors._current[0].pid, signal.SIGKILL)
-        [call] = first.seen().calls
+        [call] = first.observed_calls().calls
         assert (call.end, call.status) == ("unknown", 200 if recorded else 0)
         with pytest.raises(OSError, match="has ended"):
-            _ = first.count()
-        with doors.door(outbound(service), None, boxed=True) as second:
+            _ = first.count_calls()
+        with doors.open_proxy(outbound(service), None, boxed=True) as second:
             assert ask(Path(second.address), body=BODY)[0] == 200
 
 
 def test_a_door_that_cannot_be_made_says_so_and_the_others_stay(service: Service, tmp_path: Path) -> None:
     service.go.set()
-    with doors.door(outbound(service), None, boxed=False) as first:
+    with doors.open_proxy(outbound(service), None, boxed=False) as first:
         with pytest.raises(OSError, match="the door is gone"):
-            doors._current[0].ask("count", 99)
+            doors._current[0].send_request("count", 99)
         assert at(first.address)[0] == 200

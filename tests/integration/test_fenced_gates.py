@@ -18,7 +18,7 @@ from api_client.web.app import create_app
 from tests.integration.test_phases import BUILD, PhaseBench, writes
 from tests.unit.web.conftest import caller
 from worker.runners.guard import box
-from worker.verification import Fence, GateReport, check
+from worker.verification import GateReport, GateSandbox, run_gates
 
 #: What an agent may write as a test: it tries its ways out when it is collected, and passes when it found none.
 TRIES = """
@@ -56,9 +56,9 @@ def output(tmp_path: Path) -> Path:
     return folder
 
 
-def checked(output: Path, tmp_path: Path, fence: Fence, gate: Any = "tests_pass") -> GateReport:
+def checked(output: Path, tmp_path: Path, fence: GateSandbox, gate: Any = "tests_pass") -> GateReport:
     phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": gate})
-    return check(phase, output, locale="en", scratch=tmp_path / "scratch", fence=fence)
+    return run_gates(phase, output, locale="en", scratch=tmp_path / "scratch", fence=fence)
 
 
 def tries(output: Path, tmp_path: Path) -> None:
@@ -69,15 +69,15 @@ def tries(output: Path, tmp_path: Path) -> None:
 
 
 def test_the_tests_of_a_user_reach_nothing_outside_their_box(output: Path, tmp_path: Path) -> None:
-    if problem := box.obstacle():
+    if problem := box.find_obstacle():
         pytest.skip(problem)
     tries(output, tmp_path)
     with socket.socket(socket.AF_UNIX) as broker:
         broker.bind(str(tmp_path / "sock"))
         broker.listen()
-        boxed = checked(output, tmp_path, Fence(mode="required", operator=False))
+        boxed = checked(output, tmp_path, GateSandbox(mode="required", operator=False))
         assert not (tmp_path / "outside").exists(), "what it wrote in its /tmp went with the box"
-        unboxed = checked(output, tmp_path, Fence(mode="off"))
+        unboxed = checked(output, tmp_path, GateSandbox(mode="off"))
     assert boxed.passed, boxed.issues
     assert "'read', 'output', 'environ', 'broker'" in unboxed.issues[0].message, "the tries can succeed"
 
@@ -88,7 +88,7 @@ def test_without_a_box_the_programs_of_a_user_are_not_started(
     output: Path, tmp_path: Path, gate: Any, mode: str
 ) -> None:
     tries(output, tmp_path)
-    report = checked(output, tmp_path, Fence(mode=mode, operator=False, obstacle="bubblewrap is missing"), gate)
+    report = checked(output, tmp_path, GateSandbox(mode=mode, operator=False, obstacle="bubblewrap is missing"), gate)
     [issue] = report.issues
     assert (report.passed, issue.code) == (False, "CANNOT_RUN")
     assert "let an operator submit the phase" in issue.message
@@ -97,7 +97,7 @@ def test_without_a_box_the_programs_of_a_user_are_not_started(
 
 def test_where_a_box_is_required_and_missing_no_gate_starts_anything_for_anybody(output: Path, tmp_path: Path) -> None:
     tries(output, tmp_path)
-    report = checked(output, tmp_path, Fence(mode="required", operator=True, obstacle="bubblewrap is missing"))
+    report = checked(output, tmp_path, GateSandbox(mode="required", operator=True, obstacle="bubblewrap is missing"))
     assert {issue.code for issue in report.issues} == {"GATE_ERROR"}
     assert "HELIX_BOX=required, but bubblewrap is missing" in report.issues[0].message
     assert not (tmp_path / "outside").exists()
@@ -112,7 +112,7 @@ def test_a_box_that_cannot_be_made_is_told_and_is_not_the_phases_fault(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     (output / "a.txt").write_text("x")  # not parsed
-    report = checked(output, tmp_path, Fence(obstacle=""), {"type": "command", "command": ["true"]})
+    report = checked(output, tmp_path, GateSandbox(obstacle=""), {"type": "command", "command": ["true"]})
     assert (report.issues[0].code, "No permissions" in report.issues[0].message) == ("CANNOT_RUN", True)
 
 

@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 from api_client.policies.flows import GUARD, RolledBack
 from tests.on_loop import OnLoop
 from worker.plugins.analysis.flow_guard import FlowGuard
-from worker.plugins.notifications.gathering import rolled_back_by_itself
+from worker.plugins.notifications.gathering import find_rollbacks
 
 BOUNDS = {"v2": {"max_failure_rate": 0.2}, "v3": {"max_failure_rate": 0.2}}
 
@@ -81,9 +81,9 @@ def test_what_the_guard_did_calls_once_and_what_people_did_does_not(guarded: Set
         "v4": RolledBack(at=now - 9, by=GUARD, resumed=True),
         "v5": RolledBack(at=now - 2 * 86_400, by=GUARD),
     }
-    [first] = rolled_back_by_itself(guarded, said, now)
+    [first] = find_rollbacks(guarded, said, now)
     assert first.data == {"flow": "v3", "why": "9 of 9 turns failed", "url": "https://turns.example/policies"}
-    [second] = rolled_back_by_itself(guarded, said, now + 60)
+    [second] = find_rollbacks(guarded, said, now + 60)
     assert first.notice_id == second.notice_id
-    [after] = rolled_back_by_itself(guarded, {"v3": RolledBack(at=now, by=GUARD)}, now)
+    [after] = find_rollbacks(guarded, {"v3": RolledBack(at=now, by=GUARD)}, now)
     assert after.notice_id != first.notice_id, "rolled back again after it was resumed"

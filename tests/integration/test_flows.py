@@ -19,7 +19,7 @@ from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_until
 from worker.enforcement.policies import read_policy
-from worker.plugins.analysis.flow_guard import ended, lowest
+from worker.plugins.analysis.flow_guard import count_finished, lower_failure_bound
 
 SCRIPT = '- attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]\n'
 BAD = "rules:\n  - {rule: length, name: short, reactions: [fail], options: {max_words: 3}}\n"
@@ -171,12 +171,12 @@ async def test_compare_says_how_versions_differ(scripted: Installation, turns_co
 
 
 def test_the_guard_waits_until_the_rate_is_above_the_bound_beyond_doubt() -> None:
-    assert lowest(2, 2) < 0.2 < lowest(4, 4)
-    assert lowest(30, 100) < 0.2 < lowest(40, 100)
-    assert lowest(0, 0) == 0.0
+    assert lower_failure_bound(2, 2) < 0.2 < lower_failure_bound(4, 4)
+    assert lower_failure_bound(30, 100) < 0.2 < lower_failure_bound(40, 100)
+    assert lower_failure_bound(0, 0) == 0.0
     counted = {"turn.finished|failed|m|v3|none|0": 3, "turn.finished|passed|m|v3|done|0": 5}
     counted |= {"turn.finished|cancelled|m|v3|none|0": 9, "turn.finished|failed|m|v2|none|0": 7, "turn.submitted": 1}
-    assert ended(counted, "v3") == (3, 8)
+    assert count_finished(counted, "v3") == (3, 8)
 
 
 def test_a_block_of_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ import pytest
 
 from tests.support import certificate, wait_for
 from worker.runners.guard import forwarder
-from worker.runners.guard.call_record import Record
-from worker.runners.guard.forwarder import MAX_CONNECTIONS, Forwarder
-from worker.runners.guard.outbound import MAX_HEAD, Outbound, Upstream
+from worker.runners.guard.call_record import CallLog
+from worker.runners.guard.forwarder import MAX_CONNECTIONS, ProxyServer
+from worker.runners.guard.outbound import MAX_HEAD, AllowedDestinations, Upstream
 
 KEY = "sk-the-real-key"
 OURS = {b"x-api-key": KEY, b"authorization": ""}
@@ -90,15 +90,17 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def doors() -> Iterator[Forwarder]:
-    made = Forwarder()
+def doors() -> Iterator[ProxyServer]:
+    made = ProxyServer()
     yield made
     made.close()
 
 
-def outbound(service: Service, **more: Any) -> Outbound:
+def outbound(service: Service, **more: Any) -> AllowedDestinations:
     url = f"http://127.0.0.1:{service.port}/base"
-    return Outbound(upstream=Upstream(url=url, paths=frozenset({"/v1/messages"}), ours=OURS, allows=QUERIES), **more)
+    return AllowedDestinations(
+        upstream=Upstream(url=url, paths=frozenset({"/v1/messages"}), ours=OURS, allows=QUERIES), **more
+    )
 
 
 class At(http.client.HTTPConnection):
@@ -135,10 +137,10 @@ def raw(path: Path, sent: bytes) -> bytes:
 
 
 def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
-    doors: Forwarder, service: Service
+    doors: ProxyServer, service: Service
 ) -> None:
     service.go.set()
-    with doors.door(outbound(service)) as path:
+    with doors.open_socket_proxy(outbound(service)) as path:
         mine = {
             **JSON,
             "x-api-key": "placeholder",
@@ -154,8 +156,8 @@ def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
     assert "authorization" not in headers
 
 
-def test_what_the_service_sends_is_there_before_it_sends_more(doors: Forwarder, service: Service) -> None:
-    with doors.door(outbound(service)) as path, contextlib.closing(At(path)) as http:
+def test_what_the_service_sends_is_there_before_it_sends_more(doors: ProxyServer, service: Service) -> None:
+    with doors.open_socket_proxy(outbound(service)) as path, contextlib.closing(At(path)) as http:
         http.request("POST", "/v1/messages", body=BODY, headers=JSON)
         answer = http.getresponse()
         assert answer.read(6) == b"first "
@@ -177,9 +179,9 @@ def test_what_the_service_sends_is_there_before_it_sends_more(doors: Forwarder, 
     ],
 )
 def test_nothing_else_of_the_service_and_no_other_service_is_reached(
-    doors: Forwarder, service: Service, method: str, target: str
+    doors: ProxyServer, service: Service, method: str, target: str
 ) -> None:
-    with doors.door(outbound(service)) as path:
+    with doors.open_socket_proxy(outbound(service)) as path:
         status, body = ask(path, method, target, body=BODY)
     assert (status, service.asked) == (403, [])
     assert b"the box leads to its model alone" in body
@@ -193,11 +195,11 @@ def test_nothing_else_of_the_service_and_no_other_service_is_reached(
     ],
     ids=["length", "chunks"],
 )
-def test_a_request_hidden_behind_another_never_leaves(doors: Forwarder, service: Service, framing: bytes) -> None:
+def test_a_request_hidden_behind_another_never_leaves(doors: ProxyServer, service: Service, framing: bytes) -> None:
     service.go.set()
     first = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + framing
     hidden = b"GET /base/v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
-    with doors.door(outbound(service)) as path:
+    with doors.open_socket_proxy(outbound(service)) as path:
         answer = raw(path, first + hidden)
     assert answer.startswith(b"HTTP/1.1 200")
     assert [target for _, target, _, _ in service.asked] == ["/base/v1/messages"]
@@ -213,8 +215,8 @@ def test_a_request_hidden_behind_another_never_leaves(doors: Forwarder, service:
     ],
     ids=["two lengths", "no length", "head too large", "not HTTP"],
 )
-def test_what_is_no_request_is_refused(doors: Forwarder, service: Service, sent: bytes) -> None:
-    with doors.door(outbound(service)) as path:
+def test_what_is_no_request_is_refused(doors: ProxyServer, service: Service, sent: bytes) -> None:
+    with doors.open_socket_proxy(outbound(service)) as path:
         answer = raw(path, sent)
     assert (answer[:10], service.asked) == (b"HTTP/1.1 4", [])
 
@@ -226,10 +228,10 @@ def asks_on_a_kept_connection(path: Path, service: Service) -> bool:
 
 @pytest.mark.parametrize(("first", "connections"), [("", 1), ("?closes", 2), ("?more", 2)])
 def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
-    doors: Forwarder, service: Service, first: str, connections: int
+    doors: ProxyServer, service: Service, first: str, connections: int
 ) -> None:
     service.go.set()
-    with doors.door(outbound(service)) as path, doors.door(outbound(service)) as other:
+    with doors.open_socket_proxy(outbound(service)) as path, doors.open_socket_proxy(outbound(service)) as other:
         assert ask(path, target=f"/v1/messages{first}", body=BODY)[0] == 200
         if first == "?closes":
             wait_for(lambda: not threading_of(service))
@@ -244,11 +246,11 @@ def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
 
 
 def test_a_connection_that_is_not_used_ends(
-    doors: Forwarder, service: Service, monkeypatch: pytest.MonkeyPatch
+    doors: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarder, "_IDLE_SECONDS", 0.1)
     service.go.set()
-    with doors.door(outbound(service)) as path:
+    with doors.open_socket_proxy(outbound(service)) as path:
         assert ask(path, body=BODY)[0] == 200
         wait_for(lambda: not threading_of(service))
 
@@ -259,37 +261,37 @@ def threading_of(service: Service) -> list[threading.Thread]:
 
 
 def test_a_body_is_read_whole_and_only_so_much_of_all_bodies_of_a_run_is_held(
-    doors: Forwarder, service: Service, monkeypatch: pytest.MonkeyPatch
+    doors: ProxyServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarder, "MAX_BODY", 1000)
     service.go.set()
-    record = Record()
+    record = CallLog()
     head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
-    with doors.door(outbound(service), record) as path, contextlib.ExitStack() as held:
+    with doors.open_socket_proxy(outbound(service), record) as path, contextlib.ExitStack() as held:
         for _ in range(2):
             client = held.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(path))
             client.sendall(head + b"x" * 899)
-        wait_for(lambda: len(record.seen().calls) == 2)
+        wait_for(lambda: len(record.observed_calls().calls) == 2)
         status, said = ask(path, body=BODY + b" " * 900)
         assert (status, b"more than 1000 bytes" in said) == (413, True)
         assert ask(path, body=BODY + b" " * 2000)[0] == 413
         assert service.asked == [], "nothing leaves before all of it was read"
         held.close()
-        wait_for(lambda: all(call.ended for call in record.seen().calls))
+        wait_for(lambda: all(call.ended for call in record.observed_calls().calls))
         assert ask(path, body=BODY + b" " * 900)[0] == 200
-    assert [call.status for call in record.seen().calls if call.status] == [413, 413, 200]
+    assert [call.status for call in record.observed_calls().calls if call.status] == [413, 413, 200]
 
 
-def test_a_service_that_cannot_be_reached_says_so(doors: Forwarder, service: Service) -> None:
+def test_a_service_that_cannot_be_reached_says_so(doors: ProxyServer, service: Service) -> None:
     service.close()
-    with doors.door(outbound(service)) as path:
+    with doors.open_socket_proxy(outbound(service)) as path:
         status, body = ask(path, body=BODY)
     assert (status, b"cannot be reached" in body) == (502, True)
 
 
-def test_an_asker_that_leaves_takes_its_request_along(doors: Forwarder, service: Service) -> None:
-    with doors.door(outbound(service)) as path:
+def test_an_asker_that_leaves_takes_its_request_along(doors: ProxyServer, service: Service) -> None:
+    with doors.open_socket_proxy(outbound(service)) as path:
         with contextlib.closing(At(path)) as http:
             http.request("POST", "/v1/messages?forever", body=BODY, headers=JSON)
             http.getresponse().read(6)
@@ -298,10 +300,14 @@ def test_an_asker_that_leaves_takes_its_request_along(doors: Forwarder, service:
 
 
 def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_through(
-    doors: Forwarder, service: Service
+    doors: ProxyServer, service: Service
 ) -> None:
     service.go.set()
-    with doors.door(outbound(service)) as path, doors.door(outbound(service)) as other, contextlib.ExitStack() as held:
+    with (
+        doors.open_socket_proxy(outbound(service)) as path,
+        doors.open_socket_proxy(outbound(service)) as other,
+        contextlib.ExitStack() as held,
+    ):
         for _ in range(MAX_CONNECTIONS):
             client = held.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(path))
@@ -309,8 +315,8 @@ def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_throug
         assert ask(other, body=BODY)[0] == 200
 
 
-def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: Forwarder, service: Service) -> None:
-    with doors.door(outbound(service)) as path:
+def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: ProxyServer, service: Service) -> None:
+    with doors.open_socket_proxy(outbound(service)) as path:
         asking = At(path)
         asking.request("POST", "/v1/messages", body=BODY, headers=JSON)
         answer = asking.getresponse()
@@ -321,7 +327,7 @@ def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: Forwarder,
     assert not path.exists()
 
 
-def test_over_tls_the_service_must_be_who_it_says(doors: Forwarder, tmp_path: Path) -> None:
+def test_over_tls_the_service_must_be_who_it_says(doors: ProxyServer, tmp_path: Path) -> None:
     own = certificate(tmp_path)
     service = Service(own)
     service.go.set()
@@ -330,7 +336,7 @@ def test_over_tls_the_service_must_be_who_it_says(doors: Forwarder, tmp_path: Pa
         upstream = trusting.upstream
         assert upstream is not None
         trusting = replace(trusting, upstream=replace(upstream, url=upstream.url.replace("http:", "https:")))
-        with doors.door(trusting) as path, doors.door(replace(trusting, ca="")) as stranger:
+        with doors.open_socket_proxy(trusting) as path, doors.open_socket_proxy(replace(trusting, ca="")) as stranger:
             assert ask(path, body=BODY) == (200, b"first last")
             status, body = ask(stranger, body=BODY)
             assert (status, b"certificate verify failed" in body) == (502, True)
@@ -347,10 +353,10 @@ def connect(path: Path, target: str, sent: bytes = b"") -> bytes:
 REQUEST = b"POST /any HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: Forwarder, service: Service) -> None:
+def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: ProxyServer, service: Service) -> None:
     service.go.set()
-    named = Outbound(hosts=(f"127.0.0.1:{service.port}", f"*.example.test:{service.port}"))
-    with doors.door(named) as path:
+    named = AllowedDestinations(hosts=(f"127.0.0.1:{service.port}", f"*.example.test:{service.port}"))
+    with doors.open_socket_proxy(named) as path:
         answer = connect(path, f"127.0.0.1:{service.port}", REQUEST)
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"first" in answer
@@ -368,7 +374,7 @@ def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: 
     assert len(service.asked) == 1
 
 
-def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(doors: Forwarder, service: Service) -> None:
+def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(doors: ProxyServer, service: Service) -> None:
     """Whoever owns the name decides where it leads, also to what listens here."""
     here = socket.gethostname()
     try:
@@ -377,14 +383,17 @@ def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(doors: Forwar
         pytest.skip(f"{here} has no address here")
     if not address.startswith("127."):
         pytest.skip(f"{here} is {address}, no loopback address")
-    with doors.door(Outbound(hosts=(f"{here.lower()}:{service.port}",))) as path:
+    with doors.open_socket_proxy(AllowedDestinations(hosts=(f"{here.lower()}:{service.port}",))) as path:
         answer = connect(path, f"{here}:{service.port}", REQUEST)
     assert (answer[:12], b"an inner address" in answer) == (b"HTTP/1.1 403", True)
 
 
-def test_the_outside_is_reached_through_the_installations_proxy(doors: Forwarder, service: Service) -> None:
+def test_the_outside_is_reached_through_the_installations_proxy(doors: ProxyServer, service: Service) -> None:
     service.go.set()
-    with doors.door(Outbound(hosts=(f"127.0.0.1:{service.port}",))) as proxy, socket.socket() as listener:
+    with (
+        doors.open_socket_proxy(AllowedDestinations(hosts=(f"127.0.0.1:{service.port}",))) as proxy,
+        socket.socket() as listener,
+    ):
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         heads: list[bytes] = []
@@ -402,7 +411,7 @@ def test_the_outside_is_reached_through_the_installations_proxy(doors: Forwarder
 
         threading.Thread(target=carry, daemon=True).start()
         url = f"http://user:p%40ss@127.0.0.1:{listener.getsockname()[1]}"
-        with doors.door(Outbound(hosts=(f"127.0.0.1:{service.port}",), proxy=url)) as path:
+        with doors.open_socket_proxy(AllowedDestinations(hosts=(f"127.0.0.1:{service.port}",), proxy=url)) as path:
             assert b"first" in connect(path, f"127.0.0.1:{service.port}", REQUEST)
     assert b"Proxy-Authorization: Basic dXNlcjpwQHNz" in heads[0]
 
@@ -418,9 +427,9 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
         assert other.stdout.readline() == b"up\n"
         [folder] = tmp_path.glob("helix-net-*")
         assert folder.stat().st_mode & 0o077 == 0, "nobody else may use the key"
-        assert forwarder.sweep() == 0, "it lives"
+        assert forwarder.sweep_folders() == 0, "it lives"
         other.send_signal(signal.SIGKILL)
-    assert forwarder.sweep() == 1
+    assert forwarder.sweep_folders() == 1
     assert not folder.exists()
 
 
@@ -434,36 +443,36 @@ def at(url: str, target: str = "/v1/messages", body: bytes = BODY) -> tuple[int,
 
 
 def test_a_run_without_a_box_has_a_door_on_loopback_that_nobody_else_can_ask(
-    doors: Forwarder, service: Service
+    doors: ProxyServer, service: Service
 ) -> None:
     service.go.set()
-    record = Record()
-    with doors.loopback(outbound(service), record) as url:
+    record = CallLog()
+    with doors.open_loopback_proxy(outbound(service), record) as url:
         assert at(url) == (200, b"first last")
         root = url.rpartition("/")[0]
         assert at(root)[0] == 403
         assert at(f"{root}/guessed")[0] == 403
     [(_, target, headers, _)] = service.asked
     assert (target, headers["x-api-key"], headers["accept-encoding"]) == ("/base/v1/messages", KEY, "identity")
-    assert [(call.status, call.end) for call in record.seen().calls] == [(200, "unknown")]
+    assert [(call.status, call.end) for call in record.observed_calls().calls] == [(200, "unknown")]
     with pytest.raises(OSError, match="refused"):
         at(url)
 
 
 def test_a_call_that_its_agent_left_was_cut_and_one_to_a_service_that_is_away_failed(
-    doors: Forwarder, service: Service
+    doors: ProxyServer, service: Service
 ) -> None:
-    record = Record()
-    with doors.door(outbound(service), record) as path:
+    record = CallLog()
+    with doors.open_socket_proxy(outbound(service), record) as path:
         with contextlib.closing(At(path)) as client:
             client.request("POST", "/v1/messages", BODY, JSON)
             client.getresponse().read(6)
-        wait_for(lambda: record.seen().calls[0].ended > 0)
+        wait_for(lambda: record.observed_calls().calls[0].ended > 0)
         assert ask(path, target="/v1/messages/count_tokens", body=BODY)[0] == 403
     away = Upstream(url="http://127.0.0.1:1", paths=frozenset({"/v1/messages"}))
-    with doors.door(Outbound(upstream=away), record) as path:
+    with doors.open_socket_proxy(AllowedDestinations(upstream=away), record) as path:
         assert ask(path, body=BODY)[0] == 502
-    found = [(call.end, call.status, call.word) for call in record.seen().calls]
+    found = [(call.end, call.status, call.word) for call in record.observed_calls().calls]
     assert found == [("cut", 200, ""), ("error", 0, "unreachable")]
 
 
@@ -483,4 +492,4 @@ def test_a_path_may_name_any_model_and_some_may_only_be_read(method: str, target
     leads = Upstream(
         url="http://x", paths=frozenset({"/v1beta/models/*:generateContent"}), reads=frozenset({"/v1/models"})
     )
-    assert leads.passes(method.encode(), target) is passes
+    assert leads.accepts_request(method.encode(), target) is passes

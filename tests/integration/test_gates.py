@@ -13,7 +13,7 @@ import pytest
 
 from api_client.contract.phase import Phase
 from tests.support import processes_with, wait_for
-from worker.verification import CheckStopped, GateReport, StopRequest, check, each_gate
+from worker.verification import CheckInterrupted, GateReport, StopRequest, iterate_gates, run_gates
 from worker.verification.gates.gate_codes import CODES
 
 #: Marks are found on the whole machine: each run of these tests has its own.
@@ -61,7 +61,7 @@ def checked(output: Path, tmp_path: Path) -> Check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
         phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": list(gates), **values})
-        report = check(
+        report = run_gates(
             phase,
             output,
             stop=stop or StopRequest(),
@@ -312,8 +312,8 @@ def test_being_asked_to_stop_ends_the_program_and_reports_no_verdict(checked: Ch
 
 def test_a_stop_before_the_first_gate_is_told(output: Path) -> None:
     phase = Phase(id="p")
-    with pytest.raises(CheckStopped, match="fenced"):
-        next(each_gate(phase, output, stop=StopRequest(reason="fenced")))
+    with pytest.raises(CheckInterrupted, match="fenced"):
+        next(iterate_gates(phase, output, stop=StopRequest(reason="fenced")))
 
 
 def test_adrs_are_judged_by_the_rules_answers_are_judged_by(checked: Check) -> None:

@@ -19,7 +19,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.index.clearing import clear
 from tests.installation import environ_of
 from worker.cli import main
-from worker.files.folder_clearing import GONE, Old, old_folders, remove
+from worker.files.folder_clearing import GONE, OldFolder, find_old_folders, remove_folder
 
 DAY = 86_400.0
 
@@ -177,15 +177,15 @@ def test_what_a_killed_clearing_left_goes_with_the_next(settings: Settings, gc: 
 
 def test_a_session_that_comes_back_to_work_at_the_last_moment_keeps_its_folder(settings: Settings) -> None:
     folder = session(settings, "s", days=40, attempts={"a": 40})
-    assert not remove(Old("session", folder, "s", 0), live=lambda _: True)
+    assert not remove_folder(OldFolder("session", folder, "s", 0), live=lambda _: True)
     assert (folder / "attempts" / "a" / "transcript").exists()
-    assert remove(Old("session", folder, "s", 0), live=lambda _: False)
+    assert remove_folder(OldFolder("session", folder, "s", 0), live=lambda _: False)
     assert list(settings.sessions_dir.iterdir()) == []
 
 
 def test_sessions_are_kept_for_ever_unless_a_time_is_set(settings: Settings) -> None:
     session(settings, "s", days=4000, attempts={"a": 4000})
-    found = old_folders(
+    found = find_old_folders(
         settings.sessions_dir, now=time.time(), session_seconds=0, attempt_seconds=0, live=lambda _: False
     )
     assert list(found) == []

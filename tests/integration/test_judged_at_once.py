@@ -24,7 +24,7 @@ from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import MOST_CHARACTERS
-from worker.files.workspace import written
+from worker.files.workspace import read_answer_files
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders, publisher
 from worker.turns.judges import Case
@@ -210,7 +210,9 @@ async def test_a_turn_with_a_folder_hands_five_things_to_threads_and_lists_each_
         return await hand(threads, work, *rest)
 
     monkeypatch.setattr(Threads, "files", counted)
-    monkeypatch.setattr(folders, "written", lambda path: listed.append(Path(path).name) or written(path))
+    monkeypatch.setattr(
+        folders, "read_answer_files", lambda path: listed.append(Path(path).name) or read_answer_files(path)
+    )
     turn = await in_files.outcome(says(NO_MARKER), says(GOOD))
     assert handed == ["_ready", "kept", "_ready", "kept", "_write"]
     assert listed == [delivery_name(turn.turn_id, 1, 1), delivery_name(turn.turn_id, 2, 2)]

@@ -12,7 +12,7 @@ from tests.integration.engine import GOOD, Bench, Play, says
 from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.guard import marks
-from worker.runners.guard.processes import shared
+from worker.runners.guard.processes import shared_processes
 
 _WORKS = "import time; print('at work', flush=True); time.sleep(600)"
 
@@ -20,21 +20,21 @@ _WORKS = "import time; print('at work', flush=True); time.sleep(600)"
 @pytest.fixture(autouse=True)
 def _no_agents_left() -> Iterator[None]:
     yield
-    shared().stop()
+    shared_processes().stop_guard()
 
 
 def starts_an_agent(error: Exception | None, seen: list[Order]) -> Play:
     """Starts a real agent, hears it, and then raises, or returns what is no result."""
 
     def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
-        agent = shared().spawn(
+        agent = shared_processes().spawn_agent(
             [sys.executable, "-S", "-c", _WORKS],
-            mark=order.mark,
+            mark=order.process_tag,
             env={},
             cwd=order.directory,
             lease_ends=math.inf,
         )
-        while not agent.read(0.1):
+        while not agent.read_output(0.1):
             pass
         seen.append(order)
         agent.close()
@@ -46,7 +46,7 @@ def starts_an_agent(error: Exception | None, seen: list[Order]) -> Play:
 
 
 def alive(order: Order) -> bool:
-    return order.mark in [mark for _, mark in marks.marks()]
+    return order.process_tag in [mark for _, mark in marks.process_tags()]
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), None], ids=["raises", "returns something else"])
@@ -85,16 +85,20 @@ time.sleep(600)
 @pytest.mark.parametrize("kind", ["child", "orphan"])
 def test_a_process_of_an_agent_that_hides_its_mark_is_found_beside_it(kind: str, tmp_path: Path) -> None:
     source = f"HIDES, KIND = {_HIDES!r}, {kind!r}\n{_STARTS}"
-    agent = shared().spawn(
+    agent = shared_processes().spawn_agent(
         [sys.executable, "-S", "-c", source], mark="t.1.1", env={}, cwd=tmp_path, lease_ends=math.inf
     )
-    while not agent.read(0.1):
+    while not agent.read_output(0.1):
         pass
 
     def hidden() -> set[int]:
-        return {pid for pid in marks.of_agent(agent.pid, "t.1.1") if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"}
+        return {
+            pid
+            for pid in marks.find_agent_processes(agent.pid, "t.1.1")
+            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+        }
 
     (pid,) = wait_for(hidden)
-    assert dict(marks.marks())[pid] == ""
-    assert kind == "child" or marks.parent_of(pid) == shared().start()
+    assert dict(marks.process_tags())[pid] == ""
+    assert kind == "child" or marks.parent_of(pid) == shared_processes().start_guard()
     agent.close()

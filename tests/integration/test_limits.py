@@ -15,26 +15,26 @@ from api_client.contract.phase import Phase
 from tests.runs import ended, order_in
 from tests.support import wait_for
 from worker.runners.guard import box, footprint
-from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.footprint import ResourceLimits
 from worker.runners.guard.launch import OUR_CODE, Launch
-from worker.runners.guard.processes import Processes
-from worker.runners.guard.supervision import Ending, stopped
-from worker.verification import Fence, check
+from worker.runners.guard.processes import AgentProcesses
+from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.verification import GateSandbox, run_gates
 
-ENOUGH = Bounds(memory_mb=4096, processes=500, open_files=1000, tmp_mb=64, folder_mb=64)
+ENOUGH = ResourceLimits(memory_mb=4096, processes=500, open_files=1000, tmp_mb=64, folder_mb=64)
 STAY = "\nimport time; time.sleep(600)"
 
 
-Runs = Callable[..., tuple[Ending, Completion | None]]
+Runs = Callable[..., tuple[RunEnding, Completion | None]]
 
 
 @pytest.fixture(params=["off", "required"], ids=["no box", "box"])
-def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
+def runs(agents: AgentProcesses, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
     """Run Python code as an agent under bounds: how it ended, and the verdict over that if it was ended by us."""
-    if request.param == "required" and (problem := box.network_obstacle()):
+    if request.param == "required" and (problem := box.find_network_obstacle()):
         pytest.skip(problem)
 
-    def play(code: str, **bounds: int) -> tuple[Ending, Completion | None]:
+    def play(code: str, **bounds: int) -> tuple[RunEnding, Completion | None]:
         directory = tmp_path / "run"
         directory.mkdir()
         order = order_in(tmp_path, f"limits-{tmp_path.name}", directory=directory, deadline=time.monotonic() + 600)
@@ -44,16 +44,16 @@ def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> R
             stdin=b"",
             binds=OUR_CODE,
             box=request.param,
-            bounds=Bounds(**{**_values(ENOUGH), **bounds}),
+            bounds=ResourceLimits(**{**_values(ENOUGH), **bounds}),
         )
         ending = ended(agents, launch, order)
-        return ending, stopped(ending, order, ending.evidence)
+        return ending, explain_own_stop(ending, order, ending.evidence)
 
     return play
 
 
-def _values(bounds: Bounds) -> dict[str, int]:
-    return {name: getattr(bounds, name) for name in Bounds.__slots__}
+def _values(bounds: ResourceLimits) -> dict[str, int]:
+    return {name: getattr(bounds, name) for name in ResourceLimits.__slots__}
 
 
 MEMORY = "x = bytearray(b'x') * (300 * 2**20)" + STAY
@@ -143,31 +143,31 @@ for child in children: os.waitpid(child, 0)
 def test_a_process_that_has_ended_uses_no_memory_also_before_its_parent_has_waited_for_it() -> None:
     child = subprocess.Popen(["true"])
     wait_for(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-    assert footprint._own_memory(footprint.Process(pid=child.pid, threads=1, resident=100 * 2**20)) == 0
+    assert footprint._proportional_memory(footprint.ProcessStat(pid=child.pid, threads=1, resident=100 * 2**20)) == 0
     child.wait()
 
 
 def test_a_process_that_lives_on_is_weighed_without_the_files_it_runs() -> None:
-    process = footprint.Process(pid=os.getpid(), threads=1, resident=2**40)
-    if "Pss_File" not in footprint._shares(process):
+    process = footprint.ProcessStat(pid=os.getpid(), threads=1, resident=2**40)
+    if "Pss_File" not in footprint._read_smaps(process):
         pytest.skip("this kernel does not tell files apart")
-    assert 0 < footprint._kept_memory(process) < footprint._own_memory(process) < 2**40
+    assert 0 < footprint._freeable_memory(process) < footprint._proportional_memory(process) < 2**40
 
 
 def test_a_process_that_lives_on_is_weighed_anew_when_it_has_grown_or_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mib, resident, weighed = 2**20, 100, list[int]()
-    monkeypatch.setattr(footprint, "_stat", lambda pid: (1, footprint.Process(int(pid), 1, resident * mib)))
-    monkeypatch.setattr(footprint, "_kept_memory", lambda each: weighed.append(each.pid) or 70 * mib)
-    weight = footprint.Weight()
-    assert [weight.of([7]) // mib, len(weighed)] == [70, 1]
+    monkeypatch.setattr(footprint, "_read_stat", lambda pid: (1, footprint.ProcessStat(int(pid), 1, resident * mib)))
+    monkeypatch.setattr(footprint, "_freeable_memory", lambda each: weighed.append(each.pid) or 70 * mib)
+    weight = footprint.MemoryMeter()
+    assert [weight.measure([7]) // mib, len(weighed)] == [70, 1]
     resident = 110
-    assert [weight.of([7]) // mib, len(weighed)] == [80, 1]
+    assert [weight.measure([7]) // mib, len(weighed)] == [80, 1]
     resident = 120
-    assert [weight.of([7]) // mib, len(weighed)] == [70, 2]
+    assert [weight.measure([7]) // mib, len(weighed)] == [70, 2]
     monkeypatch.setattr(footprint, "_WEIGHED_SECONDS", 0.0)
-    assert [weight.of([7]) // mib, len(weighed)] == [70, 3]
+    assert [weight.measure([7]) // mib, len(weighed)] == [70, 3]
 
 
 def test_the_kernel_refuses_twice_the_open_files_at_once(runs: Runs, tmp_path: Path) -> None:
@@ -198,14 +198,14 @@ def test_no_limit_is_no_limit(runs: Runs) -> None:
 
 @pytest.mark.parametrize("mode", ["off", "required"])
 def test_the_programs_of_gates_have_the_same_limits(tmp_path: Path, mode: str) -> None:
-    if mode == "required" and (problem := box.network_obstacle()):
+    if mode == "required" and (problem := box.find_network_obstacle()):
         pytest.skip(problem)
     output = tmp_path / "output"
     output.mkdir()
     (output / "a.txt").write_text("x")
     gate: dict[str, Any] = {"type": "command", "command": [sys.executable, "-c", FOLDER + STAY]}
     phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": gate})
-    fence = Fence(mode=mode, bounds=Bounds(folder_mb=5))
-    report = check(phase, output, locale="en", scratch=tmp_path / "scratch", fence=fence)
+    fence = GateSandbox(mode=mode, bounds=ResourceLimits(folder_mb=5))
+    report = run_gates(phase, output, locale="en", scratch=tmp_path / "scratch", fence=fence)
     [issue] = report.issues
     assert (issue.code, "limit_folder_mb" in issue.message) == ("LIMIT_REACHED", True)

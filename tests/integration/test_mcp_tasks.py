@@ -25,7 +25,7 @@ from tests.integration.engine import Bench
 from tests.integration.test_approval import asked as questioned
 from tests.integration.test_approval import went_on
 from tests.mcp.tasks import server, turns_of
-from worker.plugins.mcp.mcp_tasks import TASKS, decision, detailed
+from worker.plugins.mcp.mcp_tasks import TASKS, build_task, read_decision
 
 DONE = {"resultType": "complete"}
 SCRIPT = """
@@ -169,12 +169,12 @@ SUSPENDED = {"turn_id": "t", "session_id": "s", "attempt": 1, "response": "", "s
 
 
 def test_a_question_is_a_form_with_a_name_of_its_own_and_only_for_whom_it_is_for() -> None:
-    task = detailed({**SUSPENDED, "suspended_at": 12.5, "interruption": QUESTION})
+    task = build_task({**SUSPENDED, "suspended_at": 12.5, "interruption": QUESTION})
     [(name, form)] = task["inputRequests"].items()
     assert (task["status"], name, form["method"]) == ("input_required", "12.5", "elicitation/create")
     assert form["params"]["message"] == "May the agent do this?\nBash\ncommand: ls"
     for question in ({**QUESTION, "who": "operator"}, {}):
-        other = detailed({**SUSPENDED, "suspended_at": 12.5, "interruption": question})
+        other = build_task({**SUSPENDED, "suspended_at": 12.5, "interruption": question})
         assert (other["status"], "inputRequests" in other) == ("working", False)
         assert "a person has to decide" in other["statusMessage"]
 
@@ -192,4 +192,4 @@ def test_a_question_is_a_form_with_a_name_of_its_own_and_only_for_whom_it_is_for
     ],
 )
 def test_only_a_clear_yes_or_no_decides(response: dict[str, Any], said: str) -> None:
-    assert decision(response, {"interruption": QUESTION}) == said
+    assert read_decision(response, {"interruption": QUESTION}) == said

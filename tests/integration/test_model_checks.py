@@ -13,8 +13,8 @@ from api_client.contract.settings import Settings
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.engine import Bench
-from worker.cli.checks.models import models
-from worker.plugins.traces.trace_sending import providers_of
+from worker.cli.checks.models import check_models
+from worker.plugins.traces.trace_sending import find_providers
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 KEY = "right"
@@ -35,7 +35,7 @@ def service(*listed: str, status: int = 200) -> Iterator[str]:
 
 def said(**more: Any) -> tuple[str, str, str]:
     """State, message and fix of the one model of these settings."""
-    [finding] = models(Settings(**{"models": {"m": "openai_http:qwen3"}, "openai_api_key": KEY, **more}))
+    [finding] = check_models(Settings(**{"models": {"m": "openai_http:qwen3"}, "openai_api_key": KEY, **more}))
     assert finding.check == "model m"
     return finding.state, finding.message, finding.fix
 
@@ -86,7 +86,7 @@ def test_of_an_agents_program_and_service_both_are_looked_for(tmp_path: Path) ->
 def test_a_trace_names_whose_model_a_runner_asked() -> None:
     models = {"a": "claude_cli", "b": "codex:m", "c": "acp:opencode:m", "d": "acp:gemini:m", "e": "command:x.yaml"}
     asks = {"e": {"openai_url": "http://llm.example"}, "c": {"openai_url": "http://llm.example"}}
-    found = providers_of(Settings(models={**models, "f": "scripted"}, model_settings=asks))
+    found = find_providers(Settings(models={**models, "f": "scripted"}, model_settings=asks))
     assert found == {
         "a": "anthropic", "b": "openai", "c": "openai", "d": "gcp.gemini", "e": "openai", "f": "scripted",
     }  # fmt: skip
@@ -107,7 +107,9 @@ def test_a_service_that_lists_nothing_at_all_is_fine_as_far_as_anybody_knows() -
 def test_services_are_asked_once_and_each_model_has_its_finding() -> None:
     with service("a") as url:
         found = [
-            *models(Settings(models={"x": "openai_http:a", "y": "openai_http:b"}, openai_url=url, openai_api_key=KEY))
+            *check_models(
+                Settings(models={"x": "openai_http:a", "y": "openai_http:b"}, openai_url=url, openai_api_key=KEY)
+            )
         ]
     assert [(each.check, each.state) for each in found] == [("model x", "ok"), ("model y", "wrong")]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.test_up import Up
 from tests.support import wait_for
-from worker.files.session import conversation_digest
+from worker.files.session import digest_conversation
 
 CODE = "Beispiel:\n\n    <!-- STEP: what -->\n\n> Zitat <!-- STEP: why -->\n\nEnde"
 #: The body of an answer; behind it stands its own marker.
@@ -90,4 +90,4 @@ def test_a_page_of_open_webui_draws_no_marker_but_those_in_code_and_goes_on_in_i
         session = web.get(f"/v1/turns/{frames.headers['x-turn-id']}").json()["session_id"]
     status = json.loads((installation.root / "projects" / "sessions" / session / "status.json").read_text())
     messages = [*chat(name)["messages"], {"role": "assistant", "content": drawn}]
-    assert status["conversation"] == conversation_digest(messages)
+    assert status["conversation"] == digest_conversation(messages)

@@ -29,7 +29,7 @@ from tests.installation import Installation, web
 from tests.integration.test_limited_services import configure
 from tests.integration.test_stuck import memory_full, refuses
 from tests.support import wait_until
-from worker.cli.store_access import whoami
+from worker.cli.store_access import describe_caller
 from worker.processes.broker import EmbeddedBroker
 
 __all__ = ["small_disk"]
@@ -91,7 +91,7 @@ class Trouble:
 
 
 #: Troubles that keep no stored turn back: new ones are refused.
-NEW_ONES = {"budget": "a day's budget is spent: all", "intake": f"the intake is paused by {whoami()} until"}
+NEW_ONES = {"budget": "a day's budget is spent: all", "intake": f"the intake is paused by {describe_caller()} until"}
 Staged = Callable[[Installation, Path, contextlib.ExitStack], Awaitable[Trouble]]
 TROUBLES: dict[str, Staged] = {}
 

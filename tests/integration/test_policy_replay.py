@@ -21,9 +21,9 @@ from tests.installation import Installation, environ_of, web
 from tests.installation import asked as message
 from tests.support import alive, wait_for, wait_until
 from worker.cli import main
-from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, read_policy
+from worker.enforcement.policies import Comparison, RecordedAttempt, RecordedTurn, read_policy
 from worker.enforcement.policy import Policy
-from worker.plugins.analysis.comparison_run import ComparisonRun, JudgingEnded, PolicyShare
+from worker.plugins.analysis.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -161,14 +161,14 @@ async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
 def test_many_answers_are_judged_by_several_processes_with_the_same_result(settings: Settings, tmp_path: Path) -> None:
     policy = read_policy(SHORT + ENDLESS)
     texts = ["a b", "one two three four", "Antwort", "a" * 60 + "!"] * 20
-    answers = [JudgedTurn(turn_id=f"t{n}", attempts=(RecordedAttempt(text=text),)) for n, text in enumerate(texts)]
+    answers = [RecordedTurn(turn_id=f"t{n}", attempts=(RecordedAttempt(text=text),)) for n, text in enumerate(texts)]
     found = []
     for processes in (1, 3):
         comparison = Comparison(most=9)
         with ComparisonRun(policy, settings, comparison, processes) as judging:
             for answer in answers:
-                judging.add(answer, GIVEN)
-            judging.rest()
+                judging.add_turn(answer, GIVEN)
+            judging.finish()
         found.append(comparison.to_dict())
     assert found[0] == found[1]
     assert (found[0]["answers"], found[0]["rejected_now"], found[0]["in_shadow"]) == (80, 20, {"no_words": 20})
@@ -237,15 +237,15 @@ def children_of(pid: int) -> list[int]:
 
 def test_a_process_that_is_killed_while_it_judges_is_named(settings: Settings) -> None:
     with ComparisonRun(read_policy(SHORT), settings, Comparison(), 1) as judging:
-        give = JudgedTurn(turn_id="t", attempts=(RecordedAttempt(text="x"),))
+        give = RecordedTurn(turn_id="t", attempts=(RecordedAttempt(text="x"),))
         for _ in range(16):
-            judging.add(give, GIVEN)
+            judging.add_turn(give, GIVEN)
         [child] = multiprocessing.active_children()
         assert child.pid
         os.kill(child.pid, signal.SIGKILL)
         child.join()
-        with pytest.raises(JudgingEnded, match=r"exit code -9"):
-            judging.rest()
+        with pytest.raises(ValidationProcessDied, match=r"exit code -9"):
+            judging.finish()
 
 
 async def test_the_page_shows_the_result_with_the_texts_and_says_what_retention_removed(

@@ -15,7 +15,7 @@ from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
 from tests.fault.staged.restore import DUMP, Forged, tree
 from worker.plugins.backup import restoring, saving
-from worker.plugins.backup.archive import checked, contents
+from worker.plugins.backup.archive import iterate_contents, read_manifest
 
 FILE = "projects/sessions/s/output/response.md"
 FOLDERS = ["projects", "projects/sessions", "projects/sessions/s", "projects/sessions/s/output", "adr", "work"]
@@ -53,7 +53,7 @@ def archive(settings: Settings, folder: Path) -> Path:
 
 def restore_files(settings: Settings, path: Path) -> None:
     """A restore without its store."""
-    restoring._restore_files(path, checked(path, saving.STORE), restoring._Places(settings))
+    restoring._restore_files(path, read_manifest(path, saving.STORE), restoring._RestorePaths(settings))
 
 
 LINKS: dict[str, Callable[[Path], str]] = {
@@ -78,13 +78,13 @@ def test_a_link_in_the_place_of_a_folder_is_refused_and_all_stays_as_it_was(
     )
     path, before = archive(empty, tmp_path), tree(victim, empty.root)
     with pytest.raises(RestoreRefused, match="is a link, and a restore follows none"):
-        restoring.restore(empty, path, contextlib.nullcontext)
+        restoring.restore_archive(empty, path, contextlib.nullcontext)
     assert tree(victim, empty.root) == before
 
 
 def test_a_root_that_is_a_link_itself_is_what_its_operator_named(empty: Settings, tmp_path: Path) -> None:
     (tmp_path / "named").symlink_to(empty.root)
-    restoring.restore(replace(empty, root=tmp_path / "named"), archive(empty, tmp_path), contextlib.nullcontext)
+    restoring.restore_archive(replace(empty, root=tmp_path / "named"), archive(empty, tmp_path), contextlib.nullcontext)
     assert (empty.root / FILE).read_text() == "ours"
     assert (empty.root / "adr").stat().st_mode & 0o777 == 0o777
 
@@ -105,11 +105,11 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(
     def with_a_swap(*of: Any) -> Iterator[Any]:
         if when == "before the files":
             swap()
-        yield from contents(*of)
+        yield from iterate_contents(*of)
         if when == "before the modes":
             swap()
 
-    monkeypatch.setattr(restoring, "contents", with_a_swap)
+    monkeypatch.setattr(restoring, "iterate_contents", with_a_swap)
     if (at, when) != ("work/phases", "before the modes"):  # no mode of that one is in the archive
         with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
             restore_files(empty, path)

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from worker.enforcement import ValidationIssue, examine
-from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge, Rule
+from worker.enforcement import ValidationIssue, run_validators
+from worker.enforcement.rules import CodeBlocksRule, CommandRule, LlmJudgeRule, Rule
 from worker.enforcement.rules.llm_judge import verdicts
 from worker.enforcement.validators import services
-from worker.external import provide
+from worker.external import provide_services
 from worker.runners.guard import box
 
 Judge = Callable[..., list[ValidationIssue]]
-BOXED = pytest.mark.skipif(bool(box.network_obstacle()), reason=f"no box here: {box.network_obstacle()}")
+BOXED = pytest.mark.skipif(bool(box.find_network_obstacle()), reason=f"no box here: {box.find_network_obstacle()}")
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
     verdicts.clear()
 
     def run(rule: Rule, answer: str, box: str = "off", **models: str) -> list[ValidationIssue]:
-        provide(replace(Settings(root=tmp_path, box=box), models=models or {"scripted": "scripted"}))
-        return examine(answer, [rule], {"locale": "en"})
+        provide_services(replace(Settings(root=tmp_path, box=box), models=models or {"scripted": "scripted"}))
+        return run_validators(answer, [rule], {"locale": "en"})
 
     yield run
-    services.provide(services.NOTHING)
+    services.provide_services(services.NOTHING)
 
 
 def sh(script: str, **options: object) -> CommandRule:
@@ -104,7 +104,7 @@ def test_without_a_box_no_program_runs_unless_the_container_is_the_box(
 def test_bash_reads_shell_blocks_and_runs_none(judge: Judge, tmp_path: Path, mode: str) -> None:
     ran = tmp_path / "ran"
     answer = f"```sh\ntouch {ran}\n```\n\n```bash\nif true; then\n  ls\n```\n\n```bash\necho $(\n```\n"
-    issues = judge(CodeBlocks(languages=("shell",)), answer, mode)
+    issues = judge(CodeBlocksRule(languages=("shell",)), answer, mode)
     assert [(issue.code, issue.line) for issue in issues] == [("CODE_DOES_NOT_PARSE", 8), ("CODE_DOES_NOT_PARSE", 12)]
     assert not ran.exists()
 
@@ -134,7 +134,7 @@ SCRIPT = """
 )
 def test_a_real_agent_process_judges(judge: Judge, tmp_path: Path, answer: str, code: str, words: str) -> None:
     (tmp_path / "judge.yaml").write_text(SCRIPT)
-    rule = LlmJudge(
+    rule = LlmJudgeRule(
         model="small", criteria="The answer names disadvantages.", seconds=5 if answer == "slow to answer" else 60
     )
     issues = judge(rule, answer, small=f"scripted:{tmp_path / 'judge.yaml'}")
@@ -143,7 +143,7 @@ def test_a_real_agent_process_judges(judge: Judge, tmp_path: Path, answer: str, 
 
 
 def test_a_judge_that_is_not_configured_is_named(judge: Judge) -> None:
-    (issue,) = judge(LlmJudge(model="nobody", criteria="x"), "fine")
+    (issue,) = judge(LlmJudgeRule(model="nobody", criteria="x"), "fine")
     assert "'nobody' is not in HELIX_MODELS" in issue.message
 
 

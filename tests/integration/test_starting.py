@@ -27,8 +27,8 @@ from api_client.contract.store_refusals import refusal_of
 from api_client.store.half_restored import RESTORING
 from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
-from worker.cli.installation.starting import copied, require_store_of, store_named
-from worker.processes.exit_reports import ExitNotes
+from worker.cli.installation.starting import await_store, blame_store, run_in_fork
+from worker.processes.exit_reports import ExitReporter
 from worker.processes.program import REFUSED, SUPERVISED
 from worker.processes.supervisor import NotReady
 
@@ -164,7 +164,7 @@ def test_a_worker_process_leaves_the_reason_to_its_supervisor(tmp_path: Path, ha
 
 def test_the_reason_of_a_process_that_was_ready_before_is_logged(half_restored: Settings) -> None:
     with capture_logs() as logs:
-        ExitNotes(half_restored).note("worker-1@here", 4711, REFUSED)
+        ExitReporter(half_restored).report_exit("worker-1@here", 4711, REFUSED)
         wait_for(lambda: logs)
     [line] = logs
     assert (line["event"], line["worker"]) == ("worker.refused", "worker-1@here")
@@ -198,16 +198,16 @@ def test_a_half_restored_store_is_said_before_a_taken_port(tmp_path: Path, half_
 
 def test_a_process_that_was_never_ready_is_explained_by_the_store_where_that_is_why(settings: Settings) -> None:
     away = replace(settings, store_url=NOWHERE, broker_url=NOWHERE)
-    with pytest.raises(StoreUnavailable, match="does not answer"), store_named(away):
+    with pytest.raises(StoreUnavailable, match="does not answer"), blame_store(away):
         raise NotReady("worker-1 was not ready after 180 s")
-    with pytest.raises(NotReady), store_named(settings):
+    with pytest.raises(NotReady), blame_store(settings):
         raise NotReady("worker-1 was not ready after 180 s")
 
 
 def test_the_wait_ends_once_the_processes_end(settings: Settings) -> None:
     stops = threading.Event()
     stops.set()
-    require_store_of(replace(settings, store_url=NOWHERE, broker_url=NOWHERE, store_wait_seconds=3600.0), stops)
+    await_store(replace(settings, store_url=NOWHERE, broker_url=NOWHERE, store_wait_seconds=3600.0), stops)
 
 
 # The process that keeps a worker's processes alive stays small: it never loads what only looks at the store.
@@ -227,13 +227,13 @@ def test_what_a_copy_finds_wrong_is_raised_here(error: HelixError) -> None:
         raise error
 
     with pytest.raises(type(error)) as raised:
-        copied(work)(threading.Event())
+        run_in_fork(work)(threading.Event())
     assert (str(raised.value), vars(raised.value)) == (str(error), vars(error))
 
 
 def test_a_copy_that_nobody_waits_for_any_more_ends() -> None:
     before, stops = set(children_of(os.getpid())), threading.Event()
-    waits = copied(lambda _gone: threading.Event().wait())
+    waits = run_in_fork(lambda _gone: threading.Event().wait())
     assert len(set(children_of(os.getpid())) - before) == 1
     stops.set()
     waits(stops)

@@ -28,7 +28,7 @@ from tests.integration.engine import Bench
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.cli.checks import workers
-from worker.cli.checks.machine import machine
+from worker.cli.checks.machine import check_machine
 from worker.processes.broker import EmbeddedBroker, find_server
 
 Trouble = Callable[[EmbeddedBroker], None]
@@ -225,8 +225,8 @@ async def test_a_disk_without_room_is_told_by_overview_top_and_readyz_as_by_doct
     async with TurnsClient(settings) as client:
         standing = await client.workers.standing()
     [told] = [alert for alert in standing.alerts if alert.check == "disk"]
-    [finding] = [each for each in machine(settings) if each.check == "disk"]
+    [finding] = [each for each in check_machine(settings) if each.check == "disk"]
     assert (told.message, told.severity, told.fix) == (finding.message, finding.state, finding.fix)
     assert told.message == f"1 MiB free at {settings.root}"
     assert "disk" in standing.why
-    assert [each.check for each in workers.stuck(standing)].count("disk") == 0
+    assert [each.check for each in workers.report_alerts(standing)].count("disk") == 0

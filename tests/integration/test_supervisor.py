@@ -19,7 +19,7 @@ from api_client.contract.settings import Settings
 from tests.ports import free_port
 from tests.support import alive, wait_for
 from worker.processes import programs
-from worker.processes.program import Program, end, spawn
+from worker.processes.program import Program, spawn_program, stop_process
 from worker.processes.supervisor import NotReady, Supervisor
 
 # Adds its pid to the ready file ($1) once it "works", all at once, and sleeps.
@@ -230,7 +230,7 @@ def test_a_mark_that_nobody_could_renew_in_a_freeze_of_the_machine_is_not_stale(
 
     class Watched(Supervisor):
         def _tick(self) -> None:
-            super()._tick()
+            super()._check_programs()
             self.looked = next(looks)
 
     with Watched([program(tmp_path, "one", stale_seconds=60.0)]) as supervisor:
@@ -265,12 +265,12 @@ print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wai
 
 
 def test_a_program_starts_with_the_default_signals(tmp_path: Path) -> None:
-    process = spawn(Program(name="x", command=["grep", "SigIgn", "/proc/self/status"]), tmp_path / "log")
+    process = spawn_program(Program(name="x", command=["grep", "SigIgn", "/proc/self/status"]), tmp_path / "log")
     process.wait(60)
     ignored = int((tmp_path / "log").read_text().split()[1], 16)
     # What Python ignores for itself; that a shell had us ignore SIGHUP or SIGINT is the caller's wish, and is kept.
     assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (number - 1) & 1] == []
-    assert end(process, 1.0) == 0
+    assert stop_process(process, 1.0) == 0
 
 
 def test_a_program_that_stops_renewing_its_mark_or_takes_it_away_is_ended_and_started_again(tmp_path: Path) -> None:
@@ -341,9 +341,9 @@ def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: 
 
 def test_a_relay_whose_loop_stands_still_is_started_again(settings: Settings) -> None:
     port = free_port()
-    relay = replace(programs.web(settings, "127.0.0.1", port), ask_seconds=0.1, misses=2)
+    relay = replace(programs.web_program(settings, "127.0.0.1", port), ask_seconds=0.1, misses=2)
     with Supervisor([relay]) as supervisor:
         before = supervisor.pid("web")
         os.kill(before, signal.SIGSTOP)  # as long as nobody wakes it up, and no signal but SIGKILL reaches it
         assert supervisor.wait_ready("web", after=before) != before
-        wait_for(lambda: programs.answers("127.0.0.1", port, "/healthz") == 200)
+        wait_for(lambda: programs.fetch_status("127.0.0.1", port, "/healthz") == 200)

@@ -14,7 +14,7 @@ from api_client.overview import overview
 from tests.installation import environ_of, turns
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_for
-from worker.cli.figures.top import frame
+from worker.cli.figures.top import render_frame
 
 
 class Terminal:
@@ -81,7 +81,7 @@ async def test_top_shows_what_each_owner_has_at_work_and_waiting_and_its_share(b
     first, _ = [await bench.submit(session_id=each, owner="a" * 32, weight=3) for each in ("s1", "s2")]
     bench.ledger.claim(first, "s1", FIRST)
     await bench.submit(session_id="s3", owner="b" * 32, at_once=2)
-    lines = [" ".join(line.text.split()) for line in frame(await overview(bench.client, "1h"), 120, 40)]
+    lines = [" ".join(line.text.split()) for line in render_frame(await overview(bench.client, "1h"), 120, 40)]
     assert lines[lines.index("OWNERS") + 1 :][:2] == [
         f"{'a' * 32} 1 at work 1 waiting weight 3",
         f"{'b' * 32} 0 at work 1 waiting weight 1, 2 at once",
@@ -95,7 +95,7 @@ async def test_a_frame_fits_its_terminal(bench: Bench) -> None:
         bench.ledger.claim(turn_id, f"s{number}", FIRST)
     seen = await overview(bench.client, "1h", rows=60)
     for width, height in [(120, 40), (60, 16), (20, 5)]:
-        lines = frame(seen, width, height)
+        lines = render_frame(seen, width, height)
         assert len(lines) <= height
         assert max(len(line.text) for line in lines) <= width
 

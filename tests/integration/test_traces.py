@@ -20,9 +20,9 @@ from api_client.tracing.switch import why_off
 from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import wait_until
-from worker.cli.installation.listening import Address
-from worker.cli.installation.up import plan
-from worker.plugins.traces.trace_sending import NotTaken, Tree, send_next
+from worker.cli.installation.listening import RelayBinding
+from worker.cli.installation.up import plan_installation
+from worker.plugins.traces.trace_sending import ReceiverUnavailableError, Tree, send_next_batch
 
 SECRET = "geheimnis-4711"
 SCRIPT = f"""
@@ -207,14 +207,14 @@ async def test_a_turn_the_receiver_refuses_does_not_hold_the_others_up(client: T
         trees.append([turn.turn_id for turn, _ in found])
         return refused not in trees[-1]
 
-    sent = await send_next(client, send_some)
+    sent = await send_next_batch(client, send_some)
     assert sent is not None
     assert (sent.turns, sent.refused) == (1, (refused,))
     assert sorted(trees[0]) == sorted([refused, taken])
-    assert await send_next(client, send_some) is None
+    assert await send_next_batch(client, send_some) is None
     await called_off(client, 1)
-    with pytest.raises(NotTaken):
-        await send_next(client, lambda found: False)
+    with pytest.raises(ReceiverUnavailableError):
+        await send_next_batch(client, lambda found: False)
 
 
 async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_batch_ends_between_them(
@@ -285,9 +285,9 @@ def test_turns_up_starts_the_sender_only_where_a_receiver_is_configured(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    assert "traces" not in [program.name for program in plan(settings, Address(port=0)).programs]
+    assert "traces" not in [program.name for program in plan_installation(settings, RelayBinding(port=0)).programs]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    assert "traces" in [program.name for program in plan(settings, Address(port=0)).programs]
+    assert "traces" in [program.name for program in plan_installation(settings, RelayBinding(port=0)).programs]
 
 
 async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was(

@@ -22,7 +22,7 @@ from tests.installation import environ_of, web
 from tests.integration.engine import GOOD, Bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, read
 from worker.cli import cli
-from worker.cli.turns.bundle import packed
+from worker.cli.turns.bundle import pack_bundle
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.sent import SentInput
 
@@ -61,7 +61,7 @@ async def test_an_operator_downloads_the_bundle_of_a_turn_without_what_was_writt
     for name, value in environ_of(settings).items():
         monkeypatch.setenv(name, value)
     turn = await bench.outcome(says(GOOD))
-    async with web(settings, pack=partial(packed, settings)) as http:
+    async with web(settings, pack=partial(pack_bundle, settings)) as http:
         assert f"/turns/{turn.turn_id}/bundle" not in links(Document((await http.get(f"/turns/{turn.turn_id}")).text))
         assert (await http.get(f"/turns/{turn.turn_id}/bundle")).status_code == 403, "it shows settings"
         await http.post("/sign-in", data={"key": make_token(settings.token_path)})

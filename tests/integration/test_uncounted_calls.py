@@ -13,10 +13,10 @@ import pytest
 from tests.integration.test_forwarder import At
 from tests.support import wait_for
 from worker.runners.guard import call_record
-from worker.runners.guard.call_record import Record, adopted, path_of
-from worker.runners.guard.forwarder import Forwarder
-from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.pricing import Tokens, charged
+from worker.runners.guard.call_record import CallLog, call_log_path, read_adopted_calls
+from worker.runners.guard.forwarder import ProxyServer
+from worker.runners.guard.outbound import AllowedDestinations, Upstream
+from worker.runners.pricing import Tokens, compute_usage
 
 PRICES = {"input": 1.0, "output": 5.0, "cache_read": 0.1, "dear": {"input": 10.0, "output": 50.0}}
 #: What every answer uses; what the cache holds of it is in ``cached`` and ``hour`` of the request's ``metadata``.
@@ -212,16 +212,18 @@ def played(way: Callable[[Agent], object], provider: Provider, calls: Path) -> t
     """What is counted of a way, as the worker sees it, and as who adopts the run from its dead worker does."""
     url = f"http://127.0.0.1:{provider.server.server_address[1]}"
     leads = Upstream(url=url, paths=frozenset(PATHS), models=("m", "dear"))
-    doors, record = Forwarder(), Record(path_of(calls))
-    with doors.door(Outbound(upstream=leads), record) as path:
+    doors, record = ProxyServer(), CallLog(call_log_path(calls))
+    with doors.open_socket_proxy(AllowedDestinations(upstream=leads), record) as path:
         agent = Agent(path)
         way(agent)
-        wait_for(lambda: all(call.ended for call in record.seen().calls))
+        wait_for(lambda: all(call.ended for call in record.observed_calls().calls))
     doors.close()
-    found = adopted(calls)
+    found = read_adopted_calls(calls)
     assert found is not None
-    assert found.counted == record.seen().counted
-    return agent, float(charged({"cost_usd": 0.0}, record.seen().counted, PRICES).get("cost_usd", 0.0))
+    assert found.counted_tokens == record.observed_calls().counted_tokens
+    return agent, float(
+        compute_usage({"cost_usd": 0.0}, record.observed_calls().counted_tokens, PRICES).get("cost_usd", 0.0)
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)

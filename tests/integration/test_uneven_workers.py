@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Outcome
 from tests.integration.engine import FIRST, GOOD, Bench, says
-from worker.agents.ability import Ability
+from worker.agents.ability import ModelAvailability
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 
@@ -28,8 +28,8 @@ def another_reports(settings: Settings, **more: Any) -> None:
 
 
 def give_ability(bench: Bench, settings: Settings) -> None:
-    ability = Ability(settings)
-    ability.look()
+    ability = ModelAvailability(settings)
+    ability.check_models()
     bench.service.parts = replace(bench.service.parts, ability=ability)
 
 

@@ -7,7 +7,7 @@ import pytest
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
-from worker.files.session_fence import HELD, Place
+from worker.files.session_fence import HELD, SessionFolder
 from worker.files.workspace import check_session_done
 from worker.turns import publisher
 from worker.turns.work import TurnWork
@@ -62,7 +62,7 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
     bench.runner.needs_folder = True
     put, places = TurnWork.publish, []
 
-    def overtaken(work: TurnWork, settings: Settings, holder: Place, *rest: object) -> None:
+    def overtaken(work: TurnWork, settings: Settings, holder: SessionFolder, *rest: object) -> None:
         if not places:
             places.extend((session(bench) / HELD).iterdir())
             places[0].rmdir()

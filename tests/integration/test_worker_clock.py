@@ -10,7 +10,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.workers.standing import InstallationState
 from tests.support import wait_until
-from worker.agents.ability import Ability
+from worker.agents.ability import ModelAvailability
 from worker.turns.leases import host, worker_heartbeat
 from worker.turns.leases.host import Host
 from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
@@ -49,7 +49,9 @@ async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
 ) -> None:
     monkeypatch.setattr(host, "time", Clock(ahead))
     monkeypatch.setattr(worker_heartbeat, "time", Clock(ahead))
-    heartbeat = Watch([WorkerHeartbeat(settings, work(), Host(tmp_path), Ability(), lambda queue: None, None)])
+    heartbeat = Watch(
+        [WorkerHeartbeat(settings, work(), Host(tmp_path), ModelAvailability(), lambda queue: None, None)]
+    )
     heartbeat.start()
     try:
         async with TurnsClient(settings) as client:

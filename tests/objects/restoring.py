@@ -9,8 +9,8 @@ from pathlib import Path
 
 from api_client.contract.settings import Settings
 from tests.objects.seaweedfs import seaweedfs
-from worker.files.safe_io import opened
-from worker.files.session_fence import fenced_writes
+from worker.files.safe_io import open_folder
+from worker.files.session_fence import open_fenced
 from worker.plugins.object_store.folder import bring, packed
 from worker.plugins.object_store.objects import Objects, snapshot_at
 from worker.plugins.object_store.snapshots import Snapshot
@@ -41,7 +41,7 @@ def main() -> None:
         top = Path(name)
         objects = Objects(Settings(files=server.files, files_endpoint=server.url))
         size = session(top / "a")
-        with opened(top / "a") as folder:
+        with open_folder(top / "a") as folder:
             made = packed(top / "a", folder, "s/one", Snapshot(), most_bytes=2**30, grace=60)
         assert made is not None
         snapshot, content = made
@@ -50,8 +50,8 @@ def main() -> None:
         for _ in range(rounds):
             began = time.perf_counter()
             found = snapshot_at(objects, str(snapshot.pointer))
-            with fenced_writes(top / "b") as holder:
-                holder.take()
+            with open_fenced(top / "b") as holder:
+                holder.revoke_earlier_holders()
                 bring(holder, found.manifest, objects)
             took.append(time.perf_counter() - began)
             shutil.rmtree(top / "b")

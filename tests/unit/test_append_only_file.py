@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from worker.processes import append_only_file
-from worker.processes.append_only_file import repair, without_holes
+from worker.processes.append_only_file import remove_holes, repair_files
 
 
 def command(*words: bytes) -> bytes:
@@ -46,12 +46,12 @@ WHOLE = {
 
 @pytest.mark.parametrize("name", HOLES)
 def test_zeros_between_two_commands_are_cut_out(name: str) -> None:
-    assert without_holes(b"".join(HOLES[name])) == b"".join(piece for piece in HOLES[name] if piece.strip(b"\0"))
+    assert remove_holes(b"".join(HOLES[name])) == b"".join(piece for piece in HOLES[name] if piece.strip(b"\0"))
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_nothing_else_is_taken_for_a_hole(name: str) -> None:
-    assert without_holes(b"".join(WHOLE[name])) == b"".join(WHOLE[name])
+    assert remove_holes(b"".join(WHOLE[name])) == b"".join(WHOLE[name])
 
 
 def damaged(directory: Path) -> Path:
@@ -78,10 +78,10 @@ def test_a_repair_may_stop_anywhere_and_is_done_by_the_next_start(
                 patched.setattr(owner, name, stop)
         if stops_at:
             with pytest.raises(KeyboardInterrupt):
-                repair(tmp_path)
+                repair_files(tmp_path)
             assert file.read_bytes() == before
     for _ in range(2):
-        repair(tmp_path)
+        repair_files(tmp_path)
         assert file.read_bytes() == before.replace(b"\0", b"")
     assert (tmp_path / "appendonlydir" / "a.1.incr.aof").read_bytes() == SET + LONG
     kept = list(tmp_path.glob("a.2.incr.aof.*"))

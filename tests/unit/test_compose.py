@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from api_client.contract.settings import load
 from tests.lab.supply.audit import Ask, audit, pip_audit
 from tests.lab.supply.licences import licence_of, listed, page, pins
-from worker.cli import COMMANDS, cli, plugin_commands
+from worker.cli import COMMANDS, cli, find_plugin_commands
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILE: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
@@ -106,7 +106,7 @@ def test_the_settings_of_our_services_are_settings_of_the_program(name: str, tmp
 def test_each_command_is_one_the_program_knows(name: str) -> None:
     program, command, *options = OURS[name]["command"]
     assert program == "turns"
-    assert command in {*COMMANDS, *plugin_commands()}
+    assert command in {*COMMANDS, *find_plugin_commands()}
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
     found.make_context(command, list(options))  # raises on an unknown option

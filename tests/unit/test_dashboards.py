@@ -29,7 +29,7 @@ from api_client.workers.reason import Reason
 from api_client.workers.standing import InstallationState
 from tests.integration.test_access_table import routes
 from tests.unit.web.fake import answering
-from worker.cli import COMMANDS, plugin_commands
+from worker.cli import COMMANDS, find_plugin_commands
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
@@ -190,7 +190,7 @@ def test_an_alert_says_what_happened_and_what_to_do_with_commands_that_exist(rul
     assert rule["labels"]["severity"] in {"info", "warning", "critical"}
     assert set(rule["annotations"]) == {"summary", "todo"}
     for command in re.findall(r"turns ([a-z-]+)", rule["annotations"]["todo"]):
-        assert command in {*COMMANDS, *plugin_commands()}, command
+        assert command in {*COMMANDS, *find_plugin_commands()}, command
 
 
 def test_prometheus_reads_its_key_from_a_file_and_finds_the_alerts() -> None:

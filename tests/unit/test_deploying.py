@@ -15,7 +15,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from api_client.contract.settings import load
-from worker.cli import COMMANDS, cli, plugin_commands
+from worker.cli import COMMANDS, cli, find_plugin_commands
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 KUBERNETES = COMPOSE / "kubernetes"
@@ -184,7 +184,7 @@ def test_each_unit_is_one_by_systemd_and_its_settings_are_the_programs(unit: Pat
     load(filled | {"HELIX_ROOT": str(tmp_path)})
     [started] = [said.split() for name, _, said in lines if name == "ExecStart"]
     if started[0].endswith("/turns"):
-        assert started[1] in {*COMMANDS, *plugin_commands()}
+        assert started[1] in {*COMMANDS, *find_plugin_commands()}
         found = cli.get_command(click.Context(cli), started[1])
         assert found is not None
         found.make_context(started[1], started[2:])  # raises on an unknown option

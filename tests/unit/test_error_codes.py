@@ -14,7 +14,7 @@ from api_client.contract.completion import ErrorKind
 from api_client.contract.error_codes import ERROR_CODES, sentence
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
-from worker.cli.explain import CODES, error_reference, explain
+from worker.cli.explain import CODES, explain, render_error_reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,7 +91,7 @@ def test_every_code_says_what_happened_and_what_to_do_in_both_languages(code: st
 
 
 def test_docs_errors_md_is_made_from_the_table() -> None:
-    assert (ROOT / "docs" / "errors.md").read_text() == error_reference(), (
+    assert (ROOT / "docs" / "errors.md").read_text() == render_error_reference(), (
         "write it anew: turns explain --markdown > docs/errors.md"
     )
 
@@ -108,5 +108,5 @@ def test_the_command_explains_codes_of_both_tables_and_names_the_likely_one() ->
 
 def test_the_command_line_writes_the_code_behind_its_message(capsys: pytest.CaptureFixture[str]) -> None:
     cli = importlib.import_module("worker.cli")
-    assert cli._complain([str(TurnNotFound("x"))], 1, TurnNotFound.code) == 1
+    assert cli._print_problems([str(TurnNotFound("x"))], 1, TurnNotFound.code) == 1
     assert capsys.readouterr().err == "turns: no turn 'x' [turn_not_found]\n"

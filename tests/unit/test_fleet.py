@@ -449,13 +449,13 @@ def test_the_slots_of_a_worker_are_shared_out_and_no_process_is_without_one(
     processes: int, runs: int, checks: int, shares: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "CHECK_SLOTS", checks)
-    found = programs.shares(Settings(run_slots=runs), processes)
+    found = programs.share_slots(Settings(run_slots=runs), processes)
     assert [(share.run_slots, share.check_slots) for share in found] == shares
 
 
 def test_untold_there_is_a_process_for_each_cpu_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "usable_cpus", lambda: 3)
-    assert len(programs.shares(Settings())) == 3
+    assert len(programs.share_slots(Settings())) == 3
 
 
 def test_the_quota_of_a_control_group_counts_rounded_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from api_client.contract.settings import Settings
 from api_client.policies.flows import RolledBack, active, flow_of
 from tests.lab.bench.rules.splits import called_real, session
 from worker.cli.installation.scenes import SCENES
-from worker.plugins.analysis.versions import FEWEST, compare
+from worker.plugins.analysis.versions import FEWEST, compare_versions
 
 SESSIONS = [f"s-{number}" for number in range(4000)]
 
@@ -61,11 +61,11 @@ def test_a_version_that_fails_more_often_is_found_and_few_sessions_say_nothing()
     drawn = random.Random(16)
     turns = [turn for n in range(300) for turn in session(drawn, f"a{n}", "v2")]
     turns += [turn for n in range(300) for turn in session(drawn, f"b{n}", "v3", failing=0.15)]
-    found = {figure.name: figure for figure in compare(turns, "v2", "v3").figures}
+    found = {figure.name: figure for figure in compare_versions(turns, "v2", "v3").figures}
     assert found["failure"].real
     assert found["failure"].change.low > 0.05
     few = [turn for turn in turns if int(turn.session_id[1:]) < FEWEST - 1]
-    assert not any(figure.real for figure in compare(few, "v2", "v3").figures)
+    assert not any(figure.real for figure in compare_versions(few, "v2", "v3").figures)
 
 
 # The language of a question is seen from its commonest words.

@@ -22,7 +22,7 @@ from api_client.api_keys import PREFIX
 from api_client.contract.settings import Settings, load
 from api_client.contract.settings.redaction import redactor
 from api_client.private_file import write_private
-from worker.logs import configure_logging, plain_lines
+from worker.logs import build_plain_renderer, configure_logging
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -135,7 +135,7 @@ def test_a_plain_line_is_the_one_that_structlog_writes_without_colours(
 ) -> None:
     console = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     event = {**fields, "timestamp": "2026-11-22T22:49:11.849384Z", "level": level, "event": name, "logger": "worker.x"}
-    assert plain_lines(console)(None, level, dict(event)) == console(None, level, dict(event))
+    assert build_plain_renderer(console)(None, level, dict(event)) == console(None, level, dict(event))
 
 
 def test_setting_up_again_replaces_the_set_up_even_for_loggers_in_use(stream: io.StringIO) -> None:

@@ -16,11 +16,11 @@ from api_client.contract.settings import Settings, load
 from api_client.contract.turn import TurnRequest
 from api_client.contract.worker_reports import WorkerReport
 from api_client.policies.policy_admission import check_validators
-from worker.cli.checks.machine import validators
-from worker.cli.checks.workers import same_validators
+from worker.cli.checks.machine import check_active_validators
+from worker.cli.checks.workers import check_same_validators
 from worker.cli.policy import check as check_policy
-from worker.enforcement import build_validators, examine
-from worker.enforcement.policies import PolicyError, Subject, choose, read_policy
+from worker.enforcement import build_validators, run_validators
+from worker.enforcement.policies import PolicyError, Subject, choose_rules, read_policy
 
 
 @pytest.fixture
@@ -89,18 +89,21 @@ def test_an_unknown_name_is_refused_with_what_is_offered(tmp_path: Path) -> None
 
 
 def test_doctor_tells_an_active_one_that_nobody_offers_here() -> None:
-    assert validators(("a", "b"), ("a", "b", "c")).message == "active: a, b; offered besides: c"
-    assert validators((), ("a",)).message == "active: none; offered besides: a"
-    assert (validators(("a", "b"), ("a",)).state, "here" in validators(("a",), ("a",)).message) == ("wrong", False)
+    assert check_active_validators(("a", "b"), ("a", "b", "c")).message == "active: a, b; offered besides: c"
+    assert check_active_validators((), ("a",)).message == "active: none; offered besides: a"
+    assert (
+        check_active_validators(("a", "b"), ("a",)).state,
+        "here" in check_active_validators(("a",), ("a",)).message,
+    ) == ("wrong", False)
 
 
 def test_doctor_tells_a_worker_that_lacks_what_another_one_offers() -> None:
     one, two = WorkerReport(name="one", validators=("a", "b")), WorkerReport(name="two", validators=("a",))
     old = WorkerReport(name="old")
-    (finding,) = same_validators([one, two, old])
+    (finding,) = check_same_validators([one, two, old])
     assert (finding.state, finding.message) == ("wrong", "two lacks b")
-    assert [each.state for each in same_validators([one])] == ["ok"]
-    assert list(same_validators([old])) == []
+    assert [each.state for each in check_same_validators([one])] == ["ok"]
+    assert list(check_same_validators([old])) == []
 
 
 # docs/own-rule.md is followed literally: its commands run in one shell, and print what the page says.
@@ -206,8 +209,8 @@ def test_a_file_that_changed_is_loaded_again_under_the_policys_name(tmp_path: Pa
     for code, when in (("FIRST", 1), ("SECOND", 2)):
         (tmp_path / "rules" / "mine.py").write_text(RULE.replace("FIRST", code))
         os.utime(tmp_path / "rules" / "mine.py", ns=(when, when))
-        validators = choose(policy, Subject(), root=tmp_path).validators
-        assert [(issue.code, issue.validator) for issue in examine("x", validators)] == [(code, "ours")]
+        validators = choose_rules(policy, Subject(), root=tmp_path).validators
+        assert [(issue.code, issue.validator) for issue in run_validators("x", validators)] == [(code, "ours")]
 
 
 def test_a_link_out_of_the_root_is_not_followed(tmp_path: Path) -> None:
@@ -215,4 +218,4 @@ def test_a_link_out_of_the_root_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(RULE)
     (tmp_path / "root" / "mine.py").symlink_to(tmp_path / "mine.py")
     with pytest.raises(ValueError, match="leads out of HELIX_ROOT"):
-        choose(read_policy("rules: [mine.py]"), Subject(), root=tmp_path / "root")
+        choose_rules(read_policy("rules: [mine.py]"), Subject(), root=tmp_path / "root")

@@ -13,8 +13,8 @@ from api_client.contract.settings import Settings, load
 from api_client.tracing.switch import why_off
 from worker import agents as registry
 from worker.agents import build_runner
-from worker.cli import COMMANDS, main, plugin_commands
-from worker.cli.checks.plugins import plugin_checks, plugins
+from worker.cli import COMMANDS, find_plugin_commands, main
+from worker.cli.checks.plugins import check_plugins, run_plugin_checks
 from worker.enforcement.policies import PolicyError, read_policy
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +25,9 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The kernel alone: no entry point of ours is found."""
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
     monkeypatch.syspath_prepend("/nothing/is/here")  # another path, another look
-    registry._shared.cache_clear()
+    registry._load_runner.cache_clear()
     yield
-    registry._shared.cache_clear()
+    registry._load_runner.cache_clear()
 
 
 def test_every_plugin_of_ours_has_its_entry_point_and_can_be_named_where_it_is_missing() -> None:
@@ -127,7 +127,7 @@ def test_a_plugin_of_somebody_elses_adds_a_command_and_replaces_none(
     with pytest.raises(SystemExit) as ended:
         main(["hello"])
     assert (ended.value.code, capsys.readouterr().out) == (0, "good day\n")
-    listed = plugin_commands()
+    listed = find_plugin_commands()
     assert listed["hello"] == ("their_command:hello", "Greet.")
     assert listed["mcp"][0].startswith("worker.plugins.mcp.")
     assert "list" not in listed
@@ -135,7 +135,7 @@ def test_a_plugin_of_somebody_elses_adds_a_command_and_replaces_none(
 
 
 def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_reason(theirs: Path) -> None:
-    *problems, last = plugins()
+    *problems, last = check_plugins()
     assert [(each.check, each.state) for each in problems] == [
         ("plug-in broken", "warning"),
         ("plug-in list", "warning"),
@@ -147,9 +147,9 @@ def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_r
 
 
 def test_doctor_says_which_plugins_of_ours_are_not_installed(nothing_installed: None) -> None:
-    (found,) = plugins()
+    (found,) = check_plugins()
     assert (found.state, found.message[:28]) == ("ok", "not installed: runner acp, c")
-    assert list(plugin_checks(Settings())) == []
+    assert list(run_plugin_checks(Settings())) == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from api_client.contract.settings import CONSTANTS, Settings, declared, load, ma
 from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.redaction import redactor
 from api_client.store.cluster import slot_of
-from worker.cli.config import describe, reference
-from worker.runners.pricing import charged
+from worker.cli.config import describe_settings, render_reference
+from worker.runners.pricing import compute_usage
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,9 @@ def problems_of(environ: Mapping[str, str]) -> list[str]:
 
 
 def test_the_documented_settings_are_those_of_the_program() -> None:
-    assert (ROOT / "docs" / "settings.md").read_text() == reference(), "make it: turns config --markdown > the file"
+    assert (ROOT / "docs" / "settings.md").read_text() == render_reference(), (
+        "make it: turns config --markdown > the file"
+    )
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -155,7 +157,7 @@ def test_who_finds_a_running_installation_has_what_its_environment_sets_but_for_
     assert (found.policy, found.namespace, found.locale) == (str(Path("p.yaml").absolute()), "mine", "en")
     assert load(here | {"HELIX_LOCALE": "de"}).locale == "de"
     assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).namespace == "helix", "another installation"
-    assert {row["name"]: row["origin"] for row in describe(found, here)}["HELIX_POLICY"] == ".helix/run.json"
+    assert {row["name"]: row["origin"] for row in describe_settings(found, here)}["HELIX_POLICY"] == ".helix/run.json"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
 
 def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None:
     environ = {"REDIS_URL": "redis://:secret@a:1/0", "HELIX_API_KEYS": "sk-one,sk-two", "HELIX_LOCALE": "en"}
-    shown = {row["name"]: (row["value"], row["origin"]) for row in describe(load(environ), environ)}
+    shown = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load(environ), environ)}
     assert shown["HELIX_STORE_URL"] == ("redis://:***@a:1/0", "REDIS_URL")
     assert shown["HELIX_API_KEYS"] == ("***", "environment")
     assert shown["HELIX_LOCALE"] == ("en", "environment")
@@ -208,7 +210,7 @@ def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None
 def test_a_command_that_may_hold_a_token_is_shown_and_quoted_nowhere() -> None:
     environ = {"HELIX_NOTICE_COMMAND": "curl -H 'X-Token: topsecret' https://a.example"}
     settings = load(environ)
-    shown = {row["name"]: row["value"] for row in describe(settings, environ)}
+    shown = {row["name"]: row["value"] for row in describe_settings(settings, environ)}
     assert shown["HELIX_NOTICE_COMMAND"] == "***"
     assert "topsecret" not in redactor(settings)(f"ran {settings.notice_command}: failed")
 
@@ -224,7 +226,7 @@ def test_the_origin_of_a_running_installations_broker_is_its_run_file(tmp_path: 
     (tmp_path / ".helix").mkdir()
     (tmp_path / ".helix" / "run.json").write_text('{"redis_url": "unix:///run/v.sock"}')
     environ = {"HELIX_ROOT": str(tmp_path)}
-    shown = {row["name"]: row["origin"] for row in describe(load(environ), environ)}
+    shown = {row["name"]: row["origin"] for row in describe_settings(load(environ), environ)}
     assert shown["HELIX_BROKER_URL"] == ".helix/run.json"
     assert shown["HELIX_MODELS"] == ".helix/run.json"
 
@@ -325,7 +327,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     file.write_text("sk-one,sk-two\n")
     environ = {"HELIX_API_KEYS_FILE": str(file)}
     assert load(environ).api_keys == ("sk-one", "sk-two")
-    assert {row["name"]: row["origin"] for row in describe(load(environ), environ)}["HELIX_API_KEYS"] == "file"
+    assert {row["name"]: row["origin"] for row in describe_settings(load(environ), environ)}["HELIX_API_KEYS"] == "file"
     for wrong, says in [
         ({"HELIX_API_KEYS_FILE": str(tmp_path / "none")}, "cannot be read"),
         ({"HELIX_API_KEYS_FILE": str(file), "HELIX_API_KEYS": "x"}, "set one of them"),
@@ -547,7 +549,7 @@ def test_a_file_that_is_no_settings_file_is_a_line_not_a_crash(root: Path, text:
 
 def test_where_a_value_comes_from_is_shown_with_its_line_and_no_secret_is(root: Path) -> None:
     environ = here(root, HELIX_NAMESPACE="mine")
-    rows = {row["name"]: (row["value"], row["origin"]) for row in describe(load(environ), environ)}
+    rows = {row["name"]: (row["value"], row["origin"]) for row in describe_settings(load(environ), environ)}
     assert rows["HELIX_NAMESPACE"] == ("mine", "environment")
     assert rows["HELIX_LOCALE"] == ("en", ".helix/helix.toml:2")
     assert rows["HELIX_API_KEYS"] == ("***", ".helix/helix.toml:4")
@@ -579,7 +581,7 @@ def test_constants_of_a_test_reach_the_processes_it_starts(tmp_path: Path) -> No
 
 def test_prices_make_a_cost_where_the_service_names_none() -> None:
     prices = {"input": 0.5, "output": 1.5}
-    assert charged({"input_tokens": 2_000_000, "output_tokens": 1_000_000}, {}, prices)["cost_usd"] == 2.5
-    assert charged({"input_tokens": 1, "cost_usd": 9.0}, {}, prices)["cost_usd"] == 9.0
-    assert charged({}, {}, prices) == {}
-    assert charged({"input_tokens": 1}, {}, {}) == {"input_tokens": 1}
+    assert compute_usage({"input_tokens": 2_000_000, "output_tokens": 1_000_000}, {}, prices)["cost_usd"] == 2.5
+    assert compute_usage({"input_tokens": 1, "cost_usd": 9.0}, {}, prices)["cost_usd"] == 9.0
+    assert compute_usage({}, {}, prices) == {}
+    assert compute_usage({"input_tokens": 1}, {}, {}) == {"input_tokens": 1}

@@ -30,16 +30,16 @@ def build_runner(spec: str) -> tuple[Runner, str]:
         SettingsError: the runner is unknown or cannot be loaded.
     """
     name, _, option = spec.partition(":")
-    return _shared(name), option
+    return _load_runner(name), option
 
 
-def runner_names() -> tuple[str, ...]:
+def list_runner_names() -> tuple[str, ...]:
     """Return the names of all built-in and installed runners."""
     return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNER)}))
 
 
 @functools.cache
-def _shared(name: str) -> Runner:
+def _load_runner(name: str) -> Runner:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     installed = find_plugins(RUNNER)
@@ -47,7 +47,7 @@ def _shared(name: str) -> Runner:
     try:
         made: Any = load_plugin(RUNNER, "python" if given else name)
     except UnusablePlugin as error:
-        known = "" if name in installed else f"; there are: {', '.join(runner_names())}"
+        known = "" if name in installed else f"; there are: {', '.join(list_runner_names())}"
         raise SettingsError([f"HELIX_MODELS: {error}{known}"]) from error
     try:
         runner: Runner = made(**given)

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 _LOOK_SECONDS = 15.0
 
 
-class Ability:
+class ModelAvailability:
     """The models that this worker can run, and the reasons why others cannot run. Thread-safe.
 
     Attributes:
@@ -43,16 +43,16 @@ class Ability:
         return tuple(model for model, why in self._whys.items() if not why)
 
     @property
-    def cannot(self) -> Mapping[str, str]:
+    def unavailable(self) -> Mapping[str, str]:
         """Return the models that cannot run here, each with the reason."""
         return {model: why for model, why in self._whys.items() if why}
 
-    def look(self) -> Mapping[str, str]:
+    def check_models(self) -> Mapping[str, str]:
         """Check every model now and return the reasons of unavailable models. Reads files: blocks for milliseconds."""
         if self._settings is None:
             return {}
         with self._lock:
-            found = {model: _obstacle(self._settings, model) for model in self._settings.models}
+            found = {model: _find_obstacle(self._settings, model) for model in self._settings.models}
             for model, why in found.items():
                 if why and why != self._whys.get(model):
                     log.error("model.cannot_run", model=model, reason=why)
@@ -60,21 +60,21 @@ class Ability:
                     log.warning("model.can_run", model=model, was=self._whys[model])
             self._whys, self._looked = found, time.monotonic()
             self.labels = "\n".join(("", *map(label, self.models), "")) if found else ""
-        return self.cannot
+        return self.unavailable
 
-    def watch(self) -> tuple[str, ...]:
+    def check_if_due(self) -> tuple[str, ...]:
         """Check the models again if the last check is too old, and return the available models."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self.look()
+            self.check_models()
         return self.models
 
 
-def _obstacle(settings: Settings, model: str) -> str:
-    if why := never_works(settings, model):
+def _find_obstacle(settings: Settings, model: str) -> str:
+    if why := find_permanent_obstacle(settings, model):
         return why
     runner, _ = build_runner(settings.models[model])
     if runner.name != ClaudeCliRunner.name:
-        return lacking(settings, model)
+        return find_missing_program(settings, model)
     try:
         find_program(settings.of_model(model))
     except SettingsError as error:
@@ -82,37 +82,37 @@ def _obstacle(settings: Settings, model: str) -> str:
     return ""
 
 
-def lacking(settings: Settings, model: str) -> str:
+def find_missing_program(settings: Settings, model: str) -> str:
     """Return the name of the agent's program if it is missing on this machine, else an empty string.
 
     Raises:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.missing(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
+    return runner.find_missing_program(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
-def broken(settings: Settings, model: str) -> str:
+def try_program(settings: Settings, model: str) -> str:
     """Start the agent's program and return why it fails; empty if it works.
 
     Raises:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.tried(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
+    return runner.try_agent(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
-def certified_program(settings: Settings, model: str) -> tuple[str, str]:
+def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
     """Return the path of the agent's program and its certified version; empty if there is none.
 
     Raises:
         SettingsError: the runner is unknown.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.certified(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
+    return runner.certified_version(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
 
 
-def listed_name(settings: Settings, model: str) -> str:
+def find_listed_name(settings: Settings, model: str) -> str:
     """Return the name under which the model's service lists the model; empty if no service is asked.
 
     Raises:
@@ -122,17 +122,17 @@ def listed_name(settings: Settings, model: str) -> str:
     return runner.listed_name(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
-def never_works(settings: Settings, model: str) -> str:
+def find_permanent_obstacle(settings: Settings, model: str) -> str:
     """Return why no turn of this model can pass with these settings and files; empty if turns may pass."""
     runner, _, option = settings.models[model].partition(":")
     try:
         built, rest = build_runner(settings.models[model])
         if runner == "scripted" and option:
-            script.load(settings.root / option)
+            script.load_script(settings.root / option)
         for version in settings.flow_version:
-            template.check(settings.template_of(model, version))
+            template.check_template(settings.template_of(model, version))
     except SettingsError as error:
         return error.problems[0]
     except script.ScriptError as error:
         return f"its script cannot be played: {error}"
-    return built.problem(rest, settings.of_model(model)) if isinstance(built, ProcessRunner) else ""
+    return built.find_config_problem(rest, settings.of_model(model)) if isinstance(built, ProcessRunner) else ""

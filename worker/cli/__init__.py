@@ -82,12 +82,12 @@ COMMANDS = {
 }
 
 
-def plugin_commands() -> dict[str, tuple[str, str]]:
+def find_plugin_commands() -> dict[str, tuple[str, str]]:
     """Return location and help line of each plug-in's command; for an unusable plug-in, the reason instead."""
-    return {name: _plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
+    return {name: _load_plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
 
 
-def _plugin_command(name: str) -> tuple[str, str]:
+def _load_plugin_command(name: str) -> tuple[str, str]:
     try:
         place, line = load_plugin(COMMAND, name)[name]
     except UnusablePlugin as error:
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands in order of the table, then those of plug-ins."""
-        return [*COMMANDS, *plugin_commands()]
+        return [*COMMANDS, *find_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command.
@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
         if cmd_name in COMMANDS:
             place = f"worker.cli.{COMMANDS[cmd_name][0]}"
         elif is_known(COMMAND, cmd_name):
-            place, problem = _plugin_command(cmd_name)
+            place, problem = _load_plugin_command(cmd_name)
             if not place:
                 raise click.UsageError(problem)
         else:
@@ -121,7 +121,7 @@ class LazyGroup(click.Group):
             hint = f"did you mean {close[0]!r}?" if close else "see `turns --help`"
             raise click.UsageError(f"no command {cmd_name!r}; {hint}")
         module, _, attribute = place.partition(":")
-        with lean.without_unused():
+        with lean.import_without_unused():
             command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
@@ -136,7 +136,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        for title, table in (("Commands", COMMANDS), ("Commands of plug-ins", plugin_commands())):
+        for title, table in (("Commands", COMMANDS), ("Commands of plug-ins", find_plugin_commands())):
             if table:
                 with formatter.section(title):
                     formatter.write_dl([(name, line) for name, (_, line) in table.items()])
@@ -167,32 +167,32 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments[:1] == ["help"]:  # `turns help submit` means `turns submit --help`
         arguments = [*arguments[1:], "--help"]
     try:
-        _refuse_odd(arguments)
+        _reject_non_text(arguments)
         code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx and error.ctx.parent else ""
-        code = _complain([error.format_message() + where], error.exit_code)
+        code = _print_problems([error.format_message() + where], error.exit_code)
     except click.ClickException as error:
-        code = _complain([error.format_message()], USAGE)
+        code = _print_problems([error.format_message()], USAGE)
     except SettingsError as error:
-        code = _complain(error.problems, USAGE, error.code)
+        code = _print_problems(error.problems, USAGE, error.code)
     except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished, NotSuspended) as error:
-        code = _complain([str(error)], NO, error.code)
+        code = _print_problems([str(error)], NO, error.code)
     except StoreUnavailable as error:
-        code = _complain([f"{error}; `turns doctor` says more"], USAGE, error.code)
+        code = _print_problems([f"{error}; `turns doctor` says more"], USAGE, error.code)
     except HelixError as error:
-        code = _complain([str(error)], USAGE, error.code)
+        code = _print_problems([str(error)], USAGE, error.code)
     except OSError as error:
         said = (
             f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
         )
-        code = _complain([said], USAGE)
+        code = _print_problems([said], USAGE)
     sys.exit(code)
 
 
-def _refuse_odd(arguments: list[str]) -> None:
+def _reject_non_text(arguments: list[str]) -> None:
     """Reject arguments that are not UTF-8, since stores, JSON and terminals refuse surrogates."""
     for place, argument in enumerate(arguments, start=1):
         try:
@@ -201,7 +201,7 @@ def _refuse_odd(arguments: list[str]) -> None:
             raise click.UsageError(f"argument {place} is not UTF-8 text: {argument[:40]!a}") from None
 
 
-def _complain(problems: list[str], exit_code: int, code: str = "") -> int:
+def _print_problems(problems: list[str], exit_code: int, code: str = "") -> int:
     for problem in problems:
         click.echo(f"turns: {problem}{f' [{code}]' if code else ''}", err=True)
     return exit_code

@@ -26,7 +26,7 @@ from api_client.contract.settings import (
 )
 from api_client.contract.settings.file import SettingsFile
 from api_client.contract.settings.load import file_of
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import fit_line, json_option, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
 _OPENING = Path(__file__).with_name("settings.md")
@@ -38,35 +38,35 @@ _OPENING = Path(__file__).with_name("settings.md")
 def config(markdown: bool, as_json: bool) -> None:
     """Show every setting with its value and origin. Secrets are masked."""
     if markdown:
-        click.echo(reference(), nl=False)
+        click.echo(render_reference(), nl=False)
         return
-    rows = describe(load(), os.environ)
+    rows = describe_settings(load(), os.environ)
     if as_json:
         write_json(rows)
     else:
-        write_table([(row["name"], one_line(row["value"]), row["origin"]) for row in rows])
+        write_table([(row["name"], fit_line(row["value"]), row["origin"]) for row in rows])
 
 
-def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
+def describe_settings(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Return each setting's name, value with masked secrets, origin and help."""
     file = file_of(with_installation(environ))
     return [
         {
             "name": name_of(field.name),
-            "value": _shown(field, getattr(settings, field.name)),
-            "origin": _origin(field, settings, environ, file),
+            "value": _masked_value(field, getattr(settings, field.name)),
+            "origin": _find_origin(field, settings, environ, file),
             "help": field.metadata["help"],
         }
         for field in declared(Settings, "setting")
-    ] + _of_blocks(settings, file)
+    ] + _describe_model_settings(settings, file)
 
 
-def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
+def _describe_model_settings(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
     known = {field.name: field for field in fields(Settings)}
     return [
         {
             "name": f"{model}: {name}",
-            "value": "***" if known[name].metadata["masked"] else spell(value),
+            "value": "***" if known[name].metadata["masked"] else format_value(value),
             "origin": file.where_of_model(model, name),
             "help": known[name].metadata["help"],
         }
@@ -75,7 +75,7 @@ def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
     ]
 
 
-def reference() -> str:
+def render_reference() -> str:
     """Render docs/settings.md: every setting with default and meaning."""
     lines = [_OPENING.read_text(encoding="utf-8")]
     known = declared(Settings, "setting")
@@ -83,35 +83,37 @@ def reference() -> str:
         heading = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__.removesuffix("Settings")).capitalize()
         lines += [f"## {heading}", "", str(group.__doc__).partition("\n")[0], ""]
         names = [each for each in known if each.name in group.__annotations__]
-        lines += [f"- `{name_of(f.name)}` ({_default(f)}): {f.metadata['help']}{_star(f)}" for f in names]
+        lines += [
+            f"- `{name_of(f.name)}` ({_default_text(f)}): {f.metadata['help']}{_per_model_mark(f)}" for f in names
+        ]
         lines.append("")
     return "\n".join(lines)
 
 
-def _default(field: Field[Any]) -> str:
+def _default_text(field: Field[Any]) -> str:
     if field.name == "root":
         return "the working directory"
     factory = field.default_factory
-    shown = spell(factory() if factory is not MISSING else field.default)
+    shown = format_value(factory() if factory is not MISSING else field.default)
     return f"`{shown}`" if shown else "none"
 
 
-def _star(field: Field[Any]) -> str:
+def _per_model_mark(field: Field[Any]) -> str:
     return " *" if field.metadata["per_model"] else ""
 
 
-def spell(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value as in an environment variable."""
     return f"{value:.15g}" if isinstance(value, float) else spelled(value)
 
 
-def _shown(field: Field[Any], value: Any) -> str:
+def _masked_value(field: Field[Any], value: Any) -> str:
     if field.name in _URLS:
         return masked(value)
-    return "***" if field.metadata["masked"] and value else spell(value)
+    return "***" if field.metadata["masked"] and value else format_value(value)
 
 
-def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], file: SettingsFile) -> str:
+def _find_origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], file: SettingsFile) -> str:
     name = name_of(field.name)
     if environ.get(name):
         return "environment"

@@ -27,9 +27,9 @@ def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> Non
     Codes appear in brackets after an error of this command, as `error.code` in the API, and in capitals in issues.
     """
     if markdown:
-        click.echo(error_reference(), nl=False)
+        click.echo(render_error_reference(), nl=False)
         return
-    rows = [_row(name, locale) for name in ([_known(code)] if code else [*ERROR_CODES, *CODES])]
+    rows = [_describe_code(name, locale) for name in ([_resolve_code(code)] if code else [*ERROR_CODES, *CODES])]
     if as_json:
         write_json(rows[0] if code else rows)
     elif code:
@@ -38,7 +38,7 @@ def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> Non
         write_table([(row["code"], row["what"]) for row in rows])
 
 
-def _known(code: str) -> str:
+def _resolve_code(code: str) -> str:
     known = [*ERROR_CODES, *CODES]
     if code in known:
         return code
@@ -46,7 +46,7 @@ def _known(code: str) -> str:
     raise click.BadParameter(f"there is no code {code[:80]!r}" + (f"; did you mean {close[0]}?" if close else ""))
 
 
-def _row(code: str, locale: str) -> dict[str, str]:
+def _describe_code(code: str, locale: str) -> dict[str, str]:
     if code in ERROR_CODES:
         what, todo = words_of(code, locale)
         return {"code": code, "what": what, "to_do": todo, "operator": ERROR_CODES[code].operator}
@@ -55,7 +55,7 @@ def _row(code: str, locale: str) -> dict[str, str]:
     return {"code": code, "what": message, "to_do": hint, "operator": f"{issue.when} {issue.repair}".strip()}
 
 
-def error_reference() -> str:
+def render_error_reference() -> str:
     """Render docs/errors.md: every error code with meaning and remedy."""
     lines = [
         "# Errors",

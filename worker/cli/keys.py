@@ -9,7 +9,7 @@ import click
 
 from api_client import api_keys as ring
 from api_client.contract.settings import load
-from worker.cli.output import json_option, one_line, write_json, write_said, write_table
+from worker.cli.output import fit_line, json_option, write_json, write_result, write_table
 
 #: Note about the first key, printed on stderr; the key alone goes to stdout.
 _FIRST = """\
@@ -66,7 +66,7 @@ def create(
     unknown = [model for model in allowed if model not in settings.models]
     if unknown:
         offered = ", ".join(settings.models)
-        raise click.UsageError(f"no model {one_line(unknown[0])!r} in HELIX_MODELS; there is: {offered}")
+        raise click.UsageError(f"no model {fit_line(unknown[0])!r} in HELIX_MODELS; there is: {offered}")
     if not name.isprintable() or not name or " " in name:
         raise click.UsageError("the name must be printable, without blanks, and not empty")
     key = ring.ApiKey(
@@ -116,7 +116,7 @@ def list_keys(as_json: bool) -> None:
         limit, models = str(key.per_minute or "-"), ",".join(key.models) or "all"
         share = f"{key.weight or 1}" + (f", {key.at_once} at once" if key.at_once else "")
         share += ", background" if key.background else ""
-        who = (one_line(key.name), one_line(owner), key.right, models, limit)
+        who = (fit_line(key.name), fit_line(owner), key.right, models, limit)
         rows.append((*who, share, key.created_at, key.revoked_at))
     write_table(rows)
 
@@ -128,7 +128,7 @@ def revoke(name: str, as_json: bool) -> None:
     """Revoke an API key at once and for good. Its owner's turns stay."""
     settings = load()
     ring.revoke(settings.keys_path, name)
-    write_said(as_json, {"name": name, "revoked": True}, f"revoked {one_line(name)}")
+    write_result(as_json, {"name": name, "revoked": True}, f"revoked {fit_line(name)}")
     if not (
         settings.api_keys or settings.forwarding_keys or any(k.in_force for k in ring.read_keys(settings.keys_path))
     ):

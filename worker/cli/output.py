@@ -16,18 +16,18 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
 
-def safe(text: object) -> str:
+def strip_control(text: object) -> str:
     """Remove control characters from a text for the terminal; keep line ends and tabs."""
     return _UNSAFE.sub("", str(text).replace("\r\n", "\n"))
 
 
-def one_line(text: object, width: int = 200) -> str:
+def fit_line(text: object, width: int = 200) -> str:
     """Shorten a text to one line of at most ``width`` characters without control characters."""
-    line = " ".join(safe(text).split())
+    line = " ".join(strip_control(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def number_of(count: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """Format a count with its noun: ``1 turn``, ``2 turns``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
@@ -37,7 +37,7 @@ def write_json(value: Any) -> None:
     click.echo(json.dumps(value, default=str))
 
 
-def write_said(as_json: bool, data: Any, said: str) -> None:
+def write_result(as_json: bool, data: Any, said: str) -> None:
     """Write a result as JSON, or as the given sentence."""
     if as_json:
         write_json(data)
@@ -62,6 +62,6 @@ def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows:
         click.echo(none)
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     """Format seconds since the epoch as local time; empty for 0."""
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S%z}" if at else ""

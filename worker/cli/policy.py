@@ -13,20 +13,20 @@ import click
 from api_client.contract.settings import load
 from api_client.contract.tool_calls import ToolRule
 from worker.cli import NO
-from worker.cli.output import json_option, number_of, one_line, write_json, write_said, write_table
-from worker.cli.text_input import read_text, root_option
+from worker.cli.output import count_noun, fit_line, json_option, write_json, write_result, write_table
+from worker.cli.text_input import build_root_option, read_text
 from worker.enforcement.policies import (
     ChosenRules,
     PolicyError,
     PolicyFile,
     PolicyRule,
     Subject,
-    choose,
-    json_schema,
+    build_json_schema,
+    choose_rules,
     read_policy,
 )
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
-from worker.runners.tool_rules.agent_tools import AGENTS, agent_of, unheld
+from worker.runners.tool_rules.agent_tools import AGENTS, find_agent, find_uncontrolled
 
 
 @click.group()
@@ -34,7 +34,7 @@ def policy() -> None:
     """Check, show and compare policy files, which are described in docs/policy.md."""
 
 
-def read_file(file: str) -> PolicyFile:
+def load_policy_file(file: str) -> PolicyFile:
     """Read a policy file named on the command line.
 
     Raises:
@@ -43,23 +43,23 @@ def read_file(file: str) -> PolicyFile:
     try:
         return read_policy(read_text(file))
     except PolicyError as error:
-        lines = [f"{file}:{one_line(problem)}" for problem in error.problems]
+        lines = [f"{file}:{fit_line(problem)}" for problem in error.problems]
         raise click.UsageError("\n".join(["the policy cannot be used:", *lines])) from None
 
 
-def _load(file: str, read: PolicyFile, root: Path) -> None:
+def _load_rule_files(file: str, read: PolicyFile, root: Path) -> None:
     lines = []
     for entry in read.rules:
         if is_rule_file(entry.rule):
             try:
                 load_rule(entry.rule, name=entry.name, root=root, locale="en", options=entry.options)
             except (ValueError, TypeError, ImportError) as error:
-                lines.append(f"{file}:{entry.line}:1: {one_line(error)}")
+                lines.append(f"{file}:{entry.line}:1: {fit_line(error)}")
     if lines:
         raise click.UsageError("\n".join(["the policy cannot be used:", *lines]))
 
 
-def subject_options(function: Any) -> Any:
+def add_subject_options(function: Any) -> Any:
     """Add the options that describe a turn: model, owner and route."""
     for name in ("model", "owner", "route"):
         function = click.option(f"--{name}", default="", metavar="NAME", help=f"A turn of this {name}.")(function)
@@ -68,65 +68,65 @@ def subject_options(function: Any) -> Any:
 
 @policy.command()
 @click.argument("file")
-@root_option("Where rules in plain files are looked for.")
+@build_root_option("Where rules in plain files are looked for.")
 @json_option
 def check(file: str, root: Path, as_json: bool) -> None:
     """Check a policy FILE (`-` for standard input). Exit code 2 if it is invalid, with every problem.
 
     Also loads rules in Python files, and lists the entries of `tools` that agents of HELIX_MODELS cannot enforce.
     """
-    read = read_file(file)
-    _load(file, read, root)
-    not_held = [*unheld_rules(read.tools, load().models)] if read.tools else []
+    read = load_policy_file(file)
+    _load_rule_files(file, read, root)
+    not_held = [*find_unenforced_rules(read.tools, load().models)] if read.tools else []
     data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules], "unheld": not_held}
-    lines = [f"{file}: {number_of(len(read.rules), 'rule')}, hash {read.hash}", *not_held]
-    write_said(as_json, data, "\n".join(lines))
+    lines = [f"{file}: {count_noun(len(read.rules), 'rule')}, hash {read.hash}", *not_held]
+    write_result(as_json, data, "\n".join(lines))
 
 
-def unheld_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) -> Iterator[str]:
+def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) -> Iterator[str]:
     """Yield a message for each entry of ``tools`` that these models' agents cannot enforce."""
     for number, rule in enumerate(rules, 1):
         of_models = replace(rule, owners=())
-        agents = {agent_of(runner) for model, runner in models.items() if of_models.concerns(model, "")}
-        found = [unheld(rule.tool, agent)[0] for agent in sorted(agents & set(AGENTS) or set(AGENTS))]
+        agents = {find_agent(runner) for model, runner in models.items() if of_models.concerns(model, "")}
+        found = [find_uncontrolled(rule.tool, agent)[0] for agent in sorted(agents & set(AGENTS) or set(AGENTS))]
         nowhere = all(" has no tool " in why for why in found)
         yield from (f"tools, entry {number}: {why}" for why in found if nowhere or " without asking" in why)
 
 
-def chosen_by(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> ChosenRules:
+def choose_file_rules(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> ChosenRules:
     """Return the rules of a policy for a turn.
 
     Raises:
         UsageError: a rule cannot be created.
     """
     try:
-        return choose(read, subject, root=root, locale=locale)
+        return choose_rules(read, subject, root=root, locale=locale)
     except (ValueError, TypeError, ImportError) as error:
-        raise click.UsageError(f"a rule cannot be made: {one_line(error)}") from None
+        raise click.UsageError(f"a rule cannot be made: {fit_line(error)}") from None
 
 
 @policy.command(short_help="Show the rules that a policy FILE gives.")
 @click.argument("file")
-@subject_options
+@add_subject_options
 @json_option
 def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
     """Show the rules, reactions and limits that a policy FILE gives a turn.
 
     Without --model, --owner and --route all rules are shown.
     """
-    read = read_file(file)
+    read = load_policy_file(file)
     subject = Subject(model=model, owner=owner, route=route)
     entries = [entry for entry in read.rules if not (model or owner or route) or entry.applies_to.judges(subject)]
     if as_json:
         write_json({**read.to_dict(), "hash": read.hash, "rules": [entry.to_dict() for entry in entries]})
         return
-    chosen_by(read, subject, root=Path())
-    click.echo(f"hash {read.hash}, at most {number_of(read.max_attempts, 'attempt')}")
+    choose_file_rules(read, subject, root=Path())
+    click.echo(f"hash {read.hash}, at most {count_noun(read.max_attempts, 'attempt')}")
     head = ("rule", "name", "reactions", "attempts", "applies to")
-    write_table([head, *(_row(entry) for entry in entries)])
+    write_table([head, *(_describe_rule(entry) for entry in entries)])
 
 
-def _row(entry: PolicyRule) -> tuple[str, ...]:
+def _describe_rule(entry: PolicyRule) -> tuple[str, ...]:
     conditions = "; ".join(f"{name} {', '.join(values)}" for name, values in entry.applies_to.to_dict().items())
     reactions = "shadow" if entry.shadow else ", ".join(map(str, entry.order))
     return entry.rule, entry.name, reactions, str(entry.max_attempts or "-"), conditions or "every turn"
@@ -138,7 +138,7 @@ def _row(entry: PolicyRule) -> tuple[str, ...]:
 @json_option
 def diff(old: str, new: str, as_json: bool) -> None:
     """Compare the meaning of two policy files. Exit code 1 if they differ."""
-    before, after = read_file(old), read_file(new)
+    before, after = load_policy_file(old), load_policy_file(new)
     rules = {"removed": {e.name: e for e in before.rules}, "added": {e.name: e for e in after.rules}}
     names = [*rules["removed"], *(name for name in rules["added"] if name not in rules["removed"])]
     changes = {
@@ -150,13 +150,13 @@ def diff(old: str, new: str, as_json: bool) -> None:
         pairs = {name: [entry and entry.to_dict() for entry in pair] for name, pair in changes.items()}
         write_json({"old": before.hash, "new": after.hash, "rules": pairs})
     else:
-        for line in difflib.unified_diff(_lines(before), _lines(after), old, new, n=1, lineterm=""):
+        for line in difflib.unified_diff(_policy_lines(before), _policy_lines(after), old, new, n=1, lineterm=""):
             click.echo(line)
     if before.hash != after.hash:
         raise click.exceptions.Exit(NO)
 
 
-def _lines(read: PolicyFile) -> list[str]:
+def _policy_lines(read: PolicyFile) -> list[str]:
     lines = [f"max_attempts: {read.max_attempts}", f"locale: {read.locale or 'of the turn'}"]
     for entry in read.rules:
         lines += [f"{entry.name}.{key}: {value}" for key, value in entry.to_dict().items() if key != "name"]
@@ -166,4 +166,4 @@ def _lines(read: PolicyFile) -> list[str]:
 @policy.command()
 def schema() -> None:
     """Write the JSON Schema of policy files, for editors."""
-    write_json(json_schema())
+    write_json(build_json_schema())

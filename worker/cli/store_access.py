@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
+def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
     """Open a client, by default with the environment's settings, and run a coroutine with the client."""
     settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
-    return asked(settings, action)
+    return run_with_settings(settings, action)
 
 
-def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
+def run_with_settings(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
     """Open a client with these settings and run a coroutine with it."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
 
-    async def run() -> Result:
+    async def run_action() -> Result:
         async with TurnsClient(settings) as client:
             return await action(client)
 
-    return asyncio.run(run())
+    return asyncio.run(run_action())
 
 
-def whoami() -> str:
+def describe_caller() -> str:
     """Return the user and host of the command line, as orders name them."""
     try:
         user = getpass.getuser()
@@ -50,7 +50,7 @@ def whoami() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+def parse_span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Parse an option that is a time span, in seconds."""
     from api_client.figures.spans import seconds_of
 
@@ -60,6 +60,8 @@ def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
-def since_option(default: str, meaning: str = "How far back.") -> Callable[[Any], Any]:
+def build_since_option(default: str, meaning: str = "How far back.") -> Callable[[Any], Any]:
     """Build the option ``--since``, a time span in seconds."""
-    return click.option("--since", callback=span, default=default, metavar="SPAN", show_default=True, help=meaning)
+    return click.option(
+        "--since", callback=parse_span, default=default, metavar="SPAN", show_default=True, help=meaning
+    )

@@ -13,7 +13,7 @@ import click
 _MOST_BYTES = 64 * 2**20
 
 
-def root_option(meaning: str) -> Callable[[Any], Any]:
+def build_root_option(meaning: str) -> Callable[[Any], Any]:
     """Build the option ``--root``, a folder; ``meaning`` is its help."""
     return click.option(
         "--root",

@@ -11,9 +11,9 @@ import click
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import load
 from worker.cli import NO
-from worker.cli.output import json_option, one_line, safe, write_json
-from worker.cli.policy import chosen_by, read_file
-from worker.cli.text_input import read_text, root_option
+from worker.cli.output import fit_line, json_option, strip_control, write_json
+from worker.cli.policy import choose_file_rules, load_policy_file
+from worker.cli.text_input import build_root_option, read_text
 from worker.enforcement import (
     CODES,
     Policy,
@@ -22,34 +22,36 @@ from worker.enforcement import (
     UnknownValidatorError,
     ValidationIssue,
     build_validators,
-    demote,
-    examine,
+    demote_issues,
+    run_validators,
 )
-from worker.enforcement.child import isolated
+from worker.enforcement.child import isolate_validators
 from worker.enforcement.policies import Subject
 from worker.enforcement.rules.codes import RULE_CODES
-from worker.external import provide
+from worker.external import provide_services
 
 FORMATS = ("text", "json", "sarif", "github")
 
 Judged = Sequence[tuple[str, Sequence[ValidationIssue]]]
 
 
-def write(judged: Judged, form: str) -> None:
+def write_issues(judged: Judged, form: str) -> None:
     """Write the issues in one of ``FORMATS``."""
-    {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[form](judged)
+    {"text": _write_text, "json": _write_json, "sarif": _write_sarif, "github": _write_github}[form](judged)
 
 
-def _text(judged: Judged) -> None:
+def _write_text(judged: Judged) -> None:
     for file, issues in judged:
         if not issues:
-            click.echo(f"{safe(file)}: ok")
+            click.echo(f"{strip_control(file)}: ok")
         for issue in issues:
-            click.echo(f"{safe(file)}:{issue.line or 1}: {issue.severity} {issue.code}: {one_line(issue.message)}")
-            click.echo(f"    fix: {one_line(issue.fix_hint)}")
+            click.echo(
+                f"{strip_control(file)}:{issue.line or 1}: {issue.severity} {issue.code}: {fit_line(issue.message)}"
+            )
+            click.echo(f"    fix: {fit_line(issue.fix_hint)}")
 
 
-def _json(judged: Judged) -> None:
+def _write_json(judged: Judged) -> None:
     write_json(
         [
             {
@@ -62,13 +64,13 @@ def _json(judged: Judged) -> None:
     )
 
 
-def _sarif(judged: Judged) -> None:
+def _write_sarif(judged: Judged) -> None:
     codes = dict.fromkeys(issue.code for _, issues in judged for issue in issues)
     driver = {
         "name": "helix-turns",
-        "rules": [{"id": code, "shortDescription": {"text": _when(code)}} for code in codes],
+        "rules": [{"id": code, "shortDescription": {"text": _describe_code(code)}} for code in codes],
     }
-    results = [_result(file, issue) for file, issues in judged for issue in issues]
+    results = [_sarif_result(file, issue) for file, issues in judged for issue in issues]
     write_json(
         {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -78,12 +80,12 @@ def _sarif(judged: Judged) -> None:
     )
 
 
-def _when(code: str) -> str:
+def _describe_code(code: str) -> str:
     known: Mapping[str, Any] = {**CODES, **RULE_CODES}
     return known[code].when if code in known else code
 
 
-def _result(file: str, issue: ValidationIssue) -> dict[str, Any]:
+def _sarif_result(file: str, issue: ValidationIssue) -> dict[str, Any]:
     place = {"artifactLocation": {"uri": file}, "region": {"startLine": issue.line or 1}}
     return {
         "ruleId": issue.code,
@@ -93,20 +95,20 @@ def _result(file: str, issue: ValidationIssue) -> dict[str, Any]:
     }
 
 
-def _github(judged: Judged) -> None:
+def _write_github(judged: Judged) -> None:
     for file, issues in judged:
         for issue in issues:
-            place = f"file={_escaped(file, ',:')},line={issue.line or 1},title={issue.code}"
-            click.echo(f"::{issue.severity} {place}::{_escaped(f'{issue.message}. {issue.fix_hint}')}")
+            place = f"file={_escape_command(file, ',:')},line={issue.line or 1},title={issue.code}"
+            click.echo(f"::{issue.severity} {place}::{_escape_command(f'{issue.message}. {issue.fix_hint}')}")
 
 
-def _escaped(text: str, more: str = "") -> str:
-    return "".join(f"%{ord(char):02X}" if char in f"%\r\n{more}" else char for char in safe(text))
+def _escape_command(text: str, more: str = "") -> str:
+    return "".join(f"%{ord(char):02X}" if char in f"%\r\n{more}" else char for char in strip_control(text))
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, allow_dash=True))
-@root_option("The project that paths in ADRs are relative to.")
+@build_root_option("The project that paths in ADRs are relative to.")
 @click.option(
     "--validator",
     "names",
@@ -138,20 +140,22 @@ def validate(
     """
     if names and policy_file:
         raise click.UsageError("--validator and --policy exclude each other")
-    provide()
+    provide_services()
     if policy_file:
-        chosen = chosen_by(read_file(policy_file), Subject(model=model), root=root, locale=locale)
+        chosen = choose_file_rules(load_policy_file(policy_file), Subject(model=model), root=root, locale=locale)
         validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
     else:
-        validators, policy = _named(names, root, locale), Policy()
-    with isolated(validators) as guarded:
-        judged = [(file, demote(_judge(file, guarded, locale, named=bool(names)), policy)) for file in files]
-    write(judged, "json" if as_json else form)
+        validators, policy = _build_named_validators(names, root, locale), Policy()
+    with isolate_validators(validators) as guarded:
+        judged = [
+            (file, demote_issues(_validate_file(file, guarded, locale, named=bool(names)), policy)) for file in files
+        ]
+    write_issues(judged, "json" if as_json else form)
     if any(issue.is_error for _, issues in judged for issue in issues):
         raise click.exceptions.Exit(NO)
 
 
-def _named(names: tuple[str, ...], root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+def _build_named_validators(names: tuple[str, ...], root: Path, locale: str) -> tuple[ResponseValidator, ...]:
     chosen = list(dict.fromkeys(names)) or load().validators
     for name in chosen:
         if name not in offered_validators():
@@ -160,10 +164,10 @@ def _named(names: tuple[str, ...], root: Path, locale: str) -> tuple[ResponseVal
     return build_validators(chosen, root=root, locale=locale)
 
 
-def _judge(
+def _validate_file(
     file: str, validators: Sequence[ResponseValidator], locale: str, *, named: bool
 ) -> Sequence[ValidationIssue]:
     text = read_text(file)
     is_adr = Path(file).name.upper().startswith("ADR-")
     judging = [each for each in validators if named or not (is_adr and each.name == "step_marker")]
-    return examine(text, judging, {"locale": locale, "expect_adr": is_adr})
+    return run_validators(text, judging, {"locale": locale, "expect_adr": is_adr})

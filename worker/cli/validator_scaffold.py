@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from api_client.contract.offered import BUILT_IN, offered_validators
-from worker.cli.output import json_option, write_said
+from worker.cli.output import json_option, write_result
 from worker.enforcement.rules import RULES
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
@@ -47,4 +47,4 @@ def new_validator(name: str, folder: Path, as_json: bool) -> None:
     except OSError as error:
         raise click.UsageError(f"cannot write to {folder}: {error.strerror}") from None
     said = f"wrote {', '.join(files)} to {folder}; try it with: pytest {folder / f'test_{name}.py'}"
-    write_said(as_json, {"folder": str(folder), "files": list(files)}, said)
+    write_result(as_json, {"folder": str(folder), "files": list(files)}, said)

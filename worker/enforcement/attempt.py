@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost
+from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Attempt:
     edits: tuple[str, ...] = ()
     feedback: str = ""
     fresh: bool = False
-    spent: JudgingCost = NOTHING_SPENT
+    spent: ValidationCost = NOTHING_SPENT
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:
@@ -40,7 +40,7 @@ class Attempt:
         return tuple([issue for issue in self.issues if issue.is_error])
 
 
-def best(history: Sequence[Attempt]) -> Attempt | None:
+def find_best_attempt(history: Sequence[Attempt]) -> Attempt | None:
     """Return the best complete attempt, or None.
 
     Best has the fewest errors that need a whole new answer, then the fewest wrong parts, then the least lost text, then
@@ -50,10 +50,10 @@ def best(history: Sequence[Attempt]) -> Attempt | None:
     if len(complete) <= 1:
         return complete[0] if complete else None
     longest = max(len(attempt.answer) for attempt in complete) or 1
-    return min(complete, key=lambda a: (*_weight(a), 10 * (longest - len(a.answer)) // longest, -a.number))
+    return min(complete, key=lambda a: (*_count_errors(a), 10 * (longest - len(a.answer)) // longest, -a.number))
 
 
-def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
+def latest_attempts(history: Sequence[Attempt]) -> Sequence[Attempt]:
     """Return the attempts since a person or another model last asked again."""
     for at in reversed(range(len(history))):
         if history[at].fresh:
@@ -61,7 +61,7 @@ def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
     return history
 
 
-def _weight(attempt: Attempt) -> tuple[int, int]:
+def _count_errors(attempt: Attempt) -> tuple[int, int]:
     """Count the errors that need a whole new answer, and the wrong parts."""
     named = {(error.file, error.part.partition(".")[0]) for error in attempt.errors if error.part}
     return sum(not error.part for error in attempt.errors), len(named)

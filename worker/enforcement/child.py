@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
-from worker.enforcement.validators.services import JudgingMeter, spend
+from worker.enforcement.validators.services import CostMeter, record_cost
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -27,19 +27,19 @@ SECONDS, MEMORY_MB = 10.0, 1024
 MOST_CHARACTERS = 64 * 1024
 
 
-def in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
+def runs_in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
     """Return True if a validator may check these texts in this process instead of a child process."""
-    if _stays(validator):
+    if _stays_in_process(validator):
         return True
     return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
 
 
-def _stays(validator: ResponseValidator) -> bool:
+def _stays_in_process(validator: ResponseValidator) -> bool:
     return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
 
 
 @contextmanager
-def isolated(
+def isolate_validators(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
     """Yield the validators, wrapped so that risky calls run in a child process. The child ends with the block.
@@ -48,19 +48,19 @@ def isolated(
     disables the child.
     """
     seconds = SECONDS if seconds is None else seconds
-    apart = [each for each in validators if seconds and not _stays(each)]
-    child = Child(apart, seconds, MEMORY_MB if memory_mb is None else memory_mb)
-    stand_ins = {id(validator): _StandIn(validator, child, place) for place, validator in enumerate(apart)}
+    apart = [each for each in validators if seconds and not _stays_in_process(each)]
+    child = ValidatorProcess(apart, seconds, MEMORY_MB if memory_mb is None else memory_mb)
+    stand_ins = {id(validator): _ValidatorProxy(validator, child, place) for place, validator in enumerate(apart)}
     try:
         yield tuple(stand_ins.get(id(validator), validator) for validator in validators)
     finally:
         child.close()
 
 
-class _StandIn(ResponseValidator):
+class _ValidatorProxy(ResponseValidator):
     """Proxy that sends a validator's risky calls to the child process."""
 
-    def __init__(self, validator: ResponseValidator, child: Child, place: int) -> None:
+    def __init__(self, validator: ResponseValidator, child: ValidatorProcess, place: int) -> None:
         self._validator, self._child, self._place = validator, child, place
 
     @property
@@ -72,21 +72,23 @@ class _StandIn(ResponseValidator):
         return self._validator.mends_files
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        found: list[ValidationIssue] = self._call("validate", response, context)
+        found: list[ValidationIssue] = self._call_validator("validate", response, context)
         return found
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        text: str | None = self._call("apply_fallback", response, context)
+        text: str | None = self._call_validator("apply_fallback", response, context)
         return text
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        lines: Sequence[str] = self._child.call(self._place, "explain_fallback", (before, after, dict(context)))
+        lines: Sequence[str] = self._child.call_validator(
+            self._place, "explain_fallback", (before, after, dict(context))
+        )
         return lines
 
-    def _call(self, method: str, response: str, context: Mapping[str, Any]) -> Any:
-        if in_place(self._validator, [response, *(context.get("files") or {}).values()]):
+    def _call_validator(self, method: str, response: str, context: Mapping[str, Any]) -> Any:
+        if runs_in_place(self._validator, [response, *(context.get("files") or {}).values()]):
             return getattr(self._validator, method)(response, context)
-        return self._child.call(self._place, method, (response, dict(context)))
+        return self._child.call_validator(self._place, method, (response, dict(context)))
 
 
 #: A validator is disabled after this many timeouts.
@@ -95,11 +97,11 @@ MOST_OVERRUNS = 3
 _GRACE = 5.0
 
 
-class NotJudged(Exception):
+class ValidatorFailure(Exception):
     """A validator raised an exception, timed out or killed its process. The message has the cause."""
 
 
-class Child:
+class ValidatorProcess:
     """Child process that runs validators, forked on first use. Thread-safe; it runs one call at a time."""
 
     def __init__(self, validators: Sequence[ResponseValidator], seconds: float, memory_mb: int) -> None:
@@ -110,52 +112,52 @@ class Child:
         self._closed = False
         self._lock = threading.Lock()
 
-    def call(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
+    def call_validator(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
         """Call a method of the validator with this index in the child process, and return the result.
 
-        Raises ``NotJudged`` if the method raised, timed out or killed the child.
+        Raises ``ValidatorFailure`` if the method raised, timed out or killed the child.
         """
         seconds = self._seconds + self._validators[place].patience
         with self._lock:
             if self._closed or self._overran[place] >= MOST_OVERRUNS:
-                raise NotJudged(f"took longer than {seconds:g} s {MOST_OVERRUNS} times")
+                raise ValidatorFailure(f"took longer than {seconds:g} s {MOST_OVERRUNS} times")
             try:
-                pipe = self._asked((place, method, arguments, seconds))
+                pipe = self._send_call((place, method, arguments, seconds))
                 if not pipe.poll(seconds):
                     self._overran[place] += 1
-                    raise NotJudged(f"took longer than {seconds:g} s")
+                    raise ValidatorFailure(f"took longer than {seconds:g} s")
                 result, problem, spent = pipe.recv()
             except (EOFError, OSError):
-                self._end()
-                raise NotJudged("took its process down") from None
-            except NotJudged:
-                self._end()
+                self._reap_child()
+                raise ValidatorFailure("took its process down") from None
+            except ValidatorFailure:
+                self._reap_child()
                 raise
-        spend(spent)
+        record_cost(spent)
         if problem:
-            raise NotJudged(problem)
+            raise ValidatorFailure(problem)
         return result
 
     def close(self) -> None:
-        """Kill the child. A call in progress raises ``NotJudged``."""
+        """Kill the child. A call in progress raises ``ValidatorFailure``."""
         self._closed = True
-        self._kill()
+        self._kill_child()
         with self._lock:
-            self._end()
+            self._reap_child()
 
-    def _asked(self, call: tuple[Any, ...]) -> Connection:
+    def _send_call(self, call: tuple[Any, ...]) -> Connection:
         """Send a call to the child. Fork a child that inherits the call if none runs or pickling fails."""
         if self._pipe is None:
-            return self._start(call)
+            return self._fork_child(call)
         try:
             sent = pickle.dumps(call)
         except (TypeError, AttributeError, pickle.PicklingError):
-            self._end()
-            return self._start(call)
+            self._reap_child()
+            return self._fork_child(call)
         self._pipe.send_bytes(sent)
         return self._pipe
 
-    def _start(self, call: tuple[Any, ...]) -> Connection:
+    def _fork_child(self, call: tuple[Any, ...]) -> Connection:
         from multiprocessing import Pipe
 
         ours, theirs = Pipe()
@@ -166,28 +168,28 @@ class Child:
         if not pid:
             try:
                 ours.close()
-                self._serve(theirs, call)
+                self._serve_calls(theirs, call)
             finally:
                 os._exit(0)
         theirs.close()
         self._pid, self._pipe = pid, ours
         return ours
 
-    def _end(self) -> None:
+    def _reap_child(self) -> None:
         if self._pipe is None:
             return
         self._pipe.close()
-        self._kill()
+        self._kill_child()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
         self._pid, self._pipe = 0, None
 
-    def _kill(self) -> None:
+    def _kill_child(self) -> None:
         if self._pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
-    def _serve(self, pipe: Connection, call: tuple[Any, ...]) -> None:
+    def _serve_calls(self, pipe: Connection, call: tuple[Any, ...]) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -196,7 +198,7 @@ class Child:
             while True:
                 place, method, arguments, seconds = call
                 signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE)
-                answer = self._answer(place, method, arguments)
+                answer = self._run_call(place, method, arguments)
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 try:
                     pipe.send(answer)
@@ -204,10 +206,10 @@ class Child:
                     pipe.send((None, f"{type(error).__name__}: {error}", answer[2]))
                 call = pipe.recv()
 
-    def _answer(self, place: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
-        with JudgingMeter() as counted:
+    def _run_call(self, place: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
+        with CostMeter() as counted:
             try:
-                with limited(self._memory_mb):
+                with limit_memory(self._memory_mb):
                     result = getattr(self._validators[place], method)(*arguments)
             except (Exception, SystemExit) as error:
                 return None, f"{type(error).__name__}: {error}", counted.spent
@@ -215,16 +217,16 @@ class Child:
 
 
 _STATUS = Path("/proc/self/status")
-#: RLIMIT_DATA before each active ``limited`` block, innermost last.
+#: RLIMIT_DATA before each active ``limit_memory`` block, innermost last.
 _before: list[tuple[int, int]] = []
 
 
 @contextmanager
-def limited(megabytes: int) -> Iterator[None]:
+def limit_memory(megabytes: int) -> Iterator[None]:
     """Let this process allocate this many MiB more within the block; beyond that Python raises ``MemoryError``."""
     old, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (old, hard) if bound != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([_held() + megabytes * 2**20, *bounds]), hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (min([_read_private_memory() + megabytes * 2**20, *bounds]), hard))
     _before.append((old, hard))
     try:
         yield
@@ -233,7 +235,7 @@ def limited(megabytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def lifted() -> Iterator[None]:
+def lift_memory_limit() -> Iterator[None]:
     """Suspend the memory limit within the block: programs started there have their own limits."""
     if not _before:
         yield
@@ -246,7 +248,7 @@ def lifted() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, bound)
 
 
-def _held() -> int:
+def _read_private_memory() -> int:
     try:
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.marker import marker
-from worker.enforcement.attempt import Attempt, best, latest_set
+from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.header_lines import blocks
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.header_lines import find_entries
 from worker.enforcement.documents.part import (
     FILES,
     STEP_MARKER,
@@ -27,14 +27,22 @@ from worker.enforcement.documents.part import (
     section_part,
     section_title,
 )
-from worker.enforcement.documents.placeholders import leaves_out
-from worker.enforcement.documents.splice import Part, is_own, only_adr, put_header, put_key, put_marker, put_section
+from worker.enforcement.documents.placeholders import omits_text
+from worker.enforcement.documents.splice import (
+    Part,
+    can_replace_directly,
+    only_adr,
+    put_header,
+    put_key,
+    put_marker,
+    put_section,
+)
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.documents.titles import key, plain, required
+from worker.enforcement.documents.titles import find_required_section, plain_title, section_key
 from worker.enforcement.replies.evidence import is_talk
-from worker.enforcement.replies.frames import value_of
-from worker.enforcement.replies.offer import Offer, own_parts, read_reply
-from worker.enforcement.validators.codes import issue
+from worker.enforcement.replies.frames import unwrap_value
+from worker.enforcement.replies.offer import ReplyParts, find_own_parts, find_reply_parts
+from worker.enforcement.validators.codes import make_issue
 
 GUARD = "content_guard"
 LOST = "CONTENT_LOST"
@@ -51,7 +59,7 @@ MOST_PARTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RetryRequest:
     """The content that a retry asks the agent for: parts, or a whole new answer.
 
     ``shortens``: the rule of an error wants less text.
@@ -62,27 +70,29 @@ class Request:
     shortens: bool = False
 
 
-def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
+def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryRequest:
     """Derive from an answer's errors what a retry must ask for. Errors in files are ignored."""
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
     if len(named) > MOST_PARTS:
-        return Request((), whole=True, shortens=shortens)
+        return RetryRequest((), whole=True, shortens=shortens)
     adr = only_adr(answer)
-    by_lines = adr and adr.header is not None and header_lines.by_lines(adr.yaml_text)
+    by_lines = adr and adr.header is not None and header_lines.is_editable_by_lines(adr.yaml_text)
     if any(map(header_key, named)) and not by_lines:
         named = dict.fromkeys(YAML_HEADER if in_header(part) and header_key(part) else part for part in named)
     parts = tuple(
         part
         for part in named
-        if part == STEP_MARKER or (adr and (in_header(part) or section_title(part))) or is_own(part, answer)
+        if part == STEP_MARKER
+        or (adr and (in_header(part) or section_title(part)))
+        or can_replace_directly(part, answer)
     )
-    return Request(parts, whole=len(parts) < len(named), shortens=shortens)
+    return RetryRequest(parts, whole=len(parts) < len(named), shortens=shortens)
 
 
 @dataclass(frozen=True, slots=True)
-class TakenAnswer:
+class MergedAnswer:
     """The answer that results from a reply, and the pieces of the reply in it.
 
     Attributes:
@@ -90,57 +100,59 @@ class TakenAnswer:
     """
 
     answer: str
-    put: Mapping[str, str] = field(default_factory=dict)
+    inserted: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Splice:
+class _AnswerBuilder:
     def __init__(self, answer: str) -> None:
         self.answer = answer
-        self.put: dict[str, str] = {}
+        self.inserted: dict[str, str] = {}
 
-    def take(self, part: str, text: str, after: str) -> None:
+    def record_part(self, part: str, text: str, after: str) -> None:
         if after != self.answer:
-            self.answer, self.put[part] = after, text
+            self.answer, self.inserted[part] = after, text
 
 
-def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
+def assemble_answer(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
     """Combine the agent's new text with the best earlier answer, and return the resulting answer.
 
     ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
     """
-    before = best(latest_set(history))
+    before = find_best_attempt(latest_attempts(history))
     if before is None or not before.errors:
         return text
-    return take(before.answer, before.errors, text, files, feedback).answer
+    return merge_reply(before.answer, before.errors, text, files, feedback).answer
 
 
-def take(
+def merge_reply(
     answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
-) -> TakenAnswer:
+) -> MergedAnswer:
     """Merge the agent's reply into the answer whose errors the reply addresses.
 
     ``files`` are texts that the agent wrote beside the reply. Text that repeats ``feedback`` is ignored.
     """
-    request = requested(answer, errors)
-    if request.whole and _replaces(reply, answer, request, files):
-        value = value_of(reply) if request.shortens else reply
-        return TakenAnswer(value, {} if value == reply else {"": value})
-    splice = _Splice(answer)
+    request = derive_request(answer, errors)
+    if request.whole and _may_replace(reply, answer, request, files):
+        value = unwrap_value(reply) if request.shortens else reply
+        return MergedAnswer(value, {} if value == reply else {"": value})
+    splice = _AnswerBuilder(answer)
     if request.parts:
         again = [error.part for error in errors if error.code == LOST]
-        offer = read_reply(reply, request.parts, answer, again, feedback)
-        own = [part for part in request.parts if is_own(part, answer)]
-        found = own_parts(answer, own, reply)
+        offer = find_reply_parts(reply, request.parts, answer, again, feedback)
+        own = [part for part in request.parts if can_replace_directly(part, answer)]
+        found = find_own_parts(answer, own, reply)
         found |= {
-            part: body for part in own if (title := section_title(part)) and (body := offer.sections.get(key(title)))
+            part: body
+            for part in own
+            if (title := section_title(part)) and (body := offer.sections.get(section_key(title)))
         }
         for part, text in found.items():
-            splice.take(part, text, Part(part).put(splice.answer, text))
-        _splice(splice, errors, offer, [part for part in request.parts if part not in own])
-    return TakenAnswer(splice.answer, splice.put)
+            splice.record_part(part, text, Part(part).put(splice.answer, text))
+        _insert_parts(splice, errors, offer, [part for part in request.parts if part not in own])
+    return MergedAnswer(splice.answer, splice.inserted)
 
 
-def lost(
+def find_lost_content(
     answer: str,
     errors: Sequence[ValidationIssue],
     after: str,
@@ -154,25 +166,31 @@ def lost(
     A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
     ``adrs_only`` ignores sections.
     """
-    adrs = parse(answer).adrs
+    adrs = parse_document(answer).adrs
     if after == answer or not adrs:
         return []
     adrs_only = adrs_only or any(error.shortens for error in errors)
-    named = {key(title) for error in errors if not error.file and (title := section_title(error.part))}
-    there = _There([after, *files])
+    named = {section_key(title) for error in errors if not error.file and (title := section_title(error.part))}
+    there = _ContentIndex([after, *files])
     found: dict[str, None] = {}
     for place, adr in enumerate(adrs):
         if not there.has_adr(adr, place):
-            found[f"ADR-{_number(adr)}" if _number(adr) else "ADR"] = None
+            found[f"ADR-{_adr_number(adr)}" if _adr_number(adr) else "ADR"] = None
         elif not adrs_only:
-            guarded = (one for one in adr.sections if required(one.title) or key(one.title) not in named)
-            bodies = ((plain(one.title), body_of(adr, one)) for one in guarded)
-            found |= {f"## {title}": None for title, body in bodies if has_content(body) and not there.has(title, body)}
+            guarded = (
+                one for one in adr.sections if find_required_section(one.title) or section_key(one.title) not in named
+            )
+            bodies = ((plain_title(one.title), section_body(adr, one)) for one in guarded)
+            found |= {
+                f"## {title}": None
+                for title, body in bodies
+                if has_content(body) and not there.has_section(title, body)
+            }
     surgical = only_adr(after) is not None
-    return [_lost(what, locale, what if surgical and section_title(what) else "") for what in found]
+    return [_content_lost_issue(what, locale, what if surgical and section_title(what) else "") for what in found]
 
 
-def still_lost(
+def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
     """Return the CONTENT_LOST issues of an attempt that a later answer does not resolve either.
@@ -183,11 +201,11 @@ def still_lost(
     if not open_:
         return []
     texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier)
-    found = (issue for text, errors in texts for issue in lost(text, errors, after, locale, files))
+    found = (issue for text, errors in texts for issue in find_lost_content(text, errors, after, locale, files))
     return list({issue.message: issue for issue in found if issue.message in open_}.values())
 
 
-def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
+def restore_sections(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
     """Restore lost sections of an answer from earlier answers. Return the answer and the restored titles."""
     back: list[str] = []
     texts = list(earlier)
@@ -196,7 +214,7 @@ def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[s
         if not title:
             continue
         for text in reversed(texts):
-            body = next((body for adr in parse(text).adrs if (body := _body(adr, title))), "")
+            body = next((body for adr in parse_document(text).adrs if (body := _find_section_body(adr, title))), "")
             if body and (after := put_section(answer, title, strip_marker(body).strip())) != answer:
                 answer = after
                 back.append(title)
@@ -204,51 +222,53 @@ def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[s
     return answer, back
 
 
-def holds(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
+def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
     """Return True if an edit by code loses no ADR and no section except those that the errors name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
-    if len(parse(after).adrs) < len(parse(before).adrs):
+    if len(parse_document(after).adrs) < len(parse_document(before).adrs):
         return False
-    return any(error.shortens for error in mine) or not lost(before, mine, after, "en")
+    return any(error.shortens for error in mine) or not find_lost_content(before, mine, after, "en")
 
 
-def body_of(adr: Adr, section: Section) -> str:
+def section_body(adr: Adr, section: Section) -> str:
     """Return a section's text without its heading."""
     return "\n".join(adr.out.lines[section.line + 1 : section.end])
 
 
-def _lost(what: str, locale: str, part: str) -> ValidationIssue:
-    return replace(issue(LOST, locale, part=part, what=what), validator=GUARD)
+def _content_lost_issue(what: str, locale: str, part: str) -> ValidationIssue:
+    return replace(make_issue(LOST, locale, part=part, what=what), validator=GUARD)
 
 
-class _There:
+class _ContentIndex:
     def __init__(self, texts: Sequence[str]) -> None:
-        self._adrs = [parse(text).adrs for text in texts]
+        self._adrs = [parse_document(text).adrs for text in texts]
         every = [(adr, section) for adrs in self._adrs for adr in adrs for section in adr.sections]
-        bodies = ((key(section.title), body_of(adr, section)) for adr, section in every)
-        self._sections = {name for name, body in bodies if has_content(body) and not leaves_out(body)}
+        bodies = ((section_key(section.title), section_body(adr, section)) for adr, section in every)
+        self._sections = {name for name, body in bodies if has_content(body) and not omits_text(body)}
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_adr(self, adr: Adr, place: int) -> bool:
         """Return True if a text contains this ADR, by its number or by its position."""
-        number = _number(adr)
-        return any(place < len(adrs) or (number and number in map(_number, adrs)) for adrs in self._adrs)
+        number = _adr_number(adr)
+        return any(place < len(adrs) or (number and number in map(_adr_number, adrs)) for adrs in self._adrs)
 
-    def has(self, title: str, body: str = "") -> bool:
+    def has_section(self, title: str, body: str = "") -> bool:
         """Return True if a text has this section with content, or most of its lines elsewhere."""
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > _MERGED_SHARE * len(lines)
-        return key(title) in self._sections or merged
+        return section_key(title) in self._sections or merged
 
 
-def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -> bool:
+def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable[str]) -> bool:
     if not strip_marker(reply).strip():
         return False
-    if adrs := parse(answer).adrs:
-        texts = [text for text in (reply, *files) if len(parse(text).adrs) >= len(adrs)]
-        named = {key(title) for part in request.parts if (title := section_title(part))}
-        found = [adr for text in texts for adr in parse(text).adrs]
-        return any(adr.titled or any(key(section.title) not in named for section in adr.sections) for adr in found)
+    if adrs := parse_document(answer).adrs:
+        texts = [text for text in (reply, *files) if len(parse_document(text).adrs) >= len(adrs)]
+        named = {section_key(title) for part in request.parts if (title := section_title(part))}
+        found = [adr for text in texts for adr in parse_document(text).adrs]
+        return any(
+            adr.has_title or any(section_key(section.title) not in named for section in adr.sections) for adr in found
+        )
     body = strip_marker(reply).strip()
     if request.shortens:
         return True
@@ -258,58 +278,66 @@ def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -
     return before < _SOME_LENGTH or len(body) >= _FRAGMENT_SHARE * before
 
 
-def _splice(splice: _Splice, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> None:
+def _insert_parts(
+    splice: _AnswerBuilder, errors: Sequence[ValidationIssue], offer: ReplyParts, parts: Sequence[str]
+) -> None:
     """Put the reply's parts into the answer, except a part whose insertion would remove other content."""
     named = _named_files(splice.answer, errors)
     for name, lines in offer.keys.items():
-        splice.take(field_part(name), lines, _safe(splice.answer, put_key(splice.answer, name, lines, named)))
+        splice.record_part(
+            field_part(name), lines, _keep_if_safe(splice.answer, put_key(splice.answer, name, lines, named))
+        )
     if offer.header:
-        splice.take(YAML_HEADER, offer.header, _safe(splice.answer, put_header(splice.answer, offer.header)))
-    for name, title in {key(title): title for part in parts if (title := section_title(part))}.items():
+        splice.record_part(
+            YAML_HEADER, offer.header, _keep_if_safe(splice.answer, put_header(splice.answer, offer.header))
+        )
+    for name, title in {section_key(title): title for part in parts if (title := section_title(part))}.items():
         if body := offer.sections.get(name):
-            splice.take(section_part(title), body, _with_section(splice.answer, title, body))
+            splice.record_part(section_part(title), body, _insert_section(splice.answer, title, body))
     if offer.step:
-        splice.take(STEP_MARKER, marker(offer.step), put_marker(splice.answer, offer.step))
+        splice.record_part(STEP_MARKER, marker(offer.step), put_marker(splice.answer, offer.step))
 
 
-def _with_section(answer: str, title: str, body: str) -> str:
+def _insert_section(answer: str, title: str, body: str) -> str:
     """Insert a section, or rename a section that has the same text."""
     adr = only_adr(answer)
-    sections = [] if adr is None or any(key(one.title) == key(title) for one in adr.sections) else adr.sections
-    same = [one for one in sections if adr and body_of(adr, one).split() == body.split()]
+    sections = (
+        [] if adr is None or any(section_key(one.title) == section_key(title) for one in adr.sections) else adr.sections
+    )
+    same = [one for one in sections if adr and section_body(adr, one).split() == body.split()]
     if adr is None or not same:
-        return _safe(answer, put_section(answer, title, body))
+        return _keep_if_safe(answer, put_section(answer, title, body))
     start = adr.char_of(same[0].line)
     renamed = answer[start:].replace(same[0].title, title, 1)
-    return answer[:start] + renamed if not required(same[0].title) and len(same) == 1 else answer
+    return answer[:start] + renamed if not find_required_section(same[0].title) and len(same) == 1 else answer
 
 
-def _safe(before: str, after: str) -> str:
+def _keep_if_safe(before: str, after: str) -> str:
     """Return the changed text; return the old text if the change would remove an ADR or a section."""
-    old, new = parse(before).adrs, parse(after).adrs
+    old, new = parse_document(before).adrs, parse_document(after).adrs
     if len(old) != len(new):
         return before
-    kept = (_titles(was) <= _titles(adr) for was, adr in zip(old, new, strict=True))
+    kept = (_section_titles(was) <= _section_titles(adr) for was, adr in zip(old, new, strict=True))
     return after if all(kept) else before
 
 
-def _titles(adr: Adr) -> set[str]:
-    return {key(section.title) for section in adr.sections}
+def _section_titles(adr: Adr) -> set[str]:
+    return {section_key(section.title) for section in adr.sections}
 
 
 def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[int]:
     adr = only_adr(answer)
-    block = blocks(adr.yaml_text).get(FILES) if adr and adr.header else None
+    block = find_entries(adr.yaml_text).get(FILES) if adr and adr.header else None
     if adr is None or block is None:
         return frozenset()
     return frozenset(error.line - adr.header_line(block.start) for error in errors if not error.file)
 
 
-def _number(adr: Adr) -> str:
-    node = adr.root.get("adr_id") if adr.root is not None else None
+def _adr_number(adr: Adr) -> str:
+    node = adr.root.find_value("adr_id") if adr.root is not None else None
     return node.value.strip().lstrip("0") if node is not None and node.kind == "scalar" else ""
 
 
-def _body(adr: Adr, title: str) -> str:
-    same = (body_of(adr, section) for section in adr.sections if key(section.title) == key(title))
+def _find_section_body(adr: Adr, title: str) -> str:
+    same = (section_body(adr, section) for section in adr.sections if section_key(section.title) == section_key(title))
     return next((body for body in same if has_content(body)), "")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text
 
 #: Model name in the chunks; no model wrote them.
 MODEL = "helix-enforcement"
@@ -18,8 +18,10 @@ MODEL = "helix-enforcement"
 
 def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> list[str]:
     """Return ADR-038's error message for the user as a list of lines."""
-    head = words(locale, "Die LLM-Response konnte nicht validiert werden:", "The LLM response could not be validated:")
-    tail = words(
+    head = choose_text(
+        locale, "Die LLM-Response konnte nicht validiert werden:", "The LLM response could not be validated:"
+    )
+    tail = choose_text(
         locale,
         "Bitte versuche es erneut oder kontaktiere den Administrator.",
         "Please try again or contact the administrator.",
@@ -34,9 +36,9 @@ def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE
     """
     for number, line in enumerate(error_lines(issues, locale)):
         delta = {"content": line + "\n"} | ({"role": "assistant"} if number == 0 else {})
-        yield _frame(_chunk(delta, None))
-    yield _frame(_chunk({}, "stop"))
-    yield _frame({"error": error_object(issues, locale)})
+        yield _make_frame(_make_chunk(delta, None))
+    yield _make_frame(_make_chunk({}, "stop"))
+    yield _make_frame({"error": error_object(issues, locale)})
     yield "data: [DONE]\n\n"
 
 
@@ -44,7 +46,9 @@ def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE
     """Return validation issues as an error object in OpenAI's format."""
     errors = [issue for issue in issues if issue.is_error]
     codes = ", ".join(dict.fromkeys(issue.code for issue in errors or issues))
-    message = words(locale, "Die LLM-Response konnte nicht validiert werden", "The LLM response could not be validated")
+    message = choose_text(
+        locale, "Die LLM-Response konnte nicht validiert werden", "The LLM response could not be validated"
+    )
     return {
         "message": f"{message}: {codes}" if codes else message,
         "type": "enforcement_error",
@@ -53,7 +57,7 @@ def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE
     }
 
 
-def _chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
+def _make_chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
     # Pure code has no clock; the epoch marks the time as unknown.
     return {
@@ -65,5 +69,5 @@ def _chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
     }
 
 
-def _frame(data: dict[str, Any]) -> str:
+def _make_frame(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"

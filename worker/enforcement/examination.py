@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.child import NotJudged
-from worker.enforcement.faults import named
+from worker.enforcement.child import ValidatorFailure
+from worker.enforcement.faults import describe_exception
 from worker.enforcement.validators import ResponseValidator
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, make_issue
 
 MAX_CHARS = 4 * 1024 * 1024
 
 
-def examine(
+def run_validators(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> list[ValidationIssue]:
     """Return the issues that validators find in an answer and in ``context["files"]``.
@@ -27,10 +27,10 @@ def examine(
     locale = str(context.get("locale", DEFAULT_LOCALE))
     texts = [("", answer), *(context.get("files") or {}).items()]
     if too_long := [(name, len(text)) for name, text in texts if len(text) > MAX_CHARS]:
-        return [issue("ANSWER_TOO_LONG", locale, file=name, count=count) for name, count in too_long]
+        return [make_issue("ANSWER_TOO_LONG", locale, file=name, count=count) for name, count in too_long]
     found: dict[tuple[object, ...], ValidationIssue] = {}
     for validator in validators:
-        for one in _isolated(validator, answer, context, locale):
+        for one in _run_isolated(validator, answer, context, locale):
             found.setdefault((one.code, one.file, one.line, one.message), one)
     return list(found.values())
 
@@ -39,7 +39,7 @@ def examine(
 _NO_MAPPINGS = frozenset({str, type(None)})
 
 
-def _isolated(
+def _run_isolated(
     validator: ResponseValidator, answer: str, context: Mapping[str, Any], locale: str
 ) -> list[ValidationIssue]:
     name = type(validator).__name__
@@ -52,18 +52,18 @@ def _isolated(
         }
         found = validator.validate(answer, own)
         if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
-            return _failed(name, f"returned {type(found).__name__}", locale)
-    except NotJudged as error:
-        return _failed(name, str(error), locale)
+            return _failure_issue(name, f"returned {type(found).__name__}", locale)
+    except ValidatorFailure as error:
+        return _failure_issue(name, str(error), locale)
     except (Exception, SystemExit) as error:  # SystemExit: a validator must not end the worker
-        return _failed(name, named(error), locale)
+        return _failure_issue(name, describe_exception(error), locale)
     return [one if one.validator == name else replace(one, validator=name) for one in found]
 
 
-def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
-    return [replace(issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
+def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue]:
+    return [replace(make_issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
 
 
-def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
+def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
     """Return one error per refused file of an answer. ``files`` maps each path to the reason."""
-    return tuple(issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())
+    return tuple(make_issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.content_guard import GUARD, NOT_JUDGED
-from worker.enforcement.validators.codes import issue
+from worker.enforcement.validators.codes import make_issue
 
 Found = TypeVar("Found")
 
 
-def named(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Describe an exception by type and message, or by type alone if its message cannot be formatted."""
     try:
         return f"{type(error).__name__}: {error}"[:200]
@@ -23,24 +23,26 @@ def named(error: BaseException) -> str:
         return type(error).__name__
 
 
-def fault_words(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
     """Describe an exception and the calls that raised it, innermost first."""
     calls = traceback.extract_tb(error.__traceback__)[:-7:-1]
-    return f"{named(error)}; " + " < ".join(f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls)
+    return f"{describe_exception(error)}; " + " < ".join(
+        f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls
+    )
 
 
 @dataclass
-class JudgingFaults:
+class ValidationFaults:
     """Collects exceptions of validation steps as VALIDATOR_ERROR issues, with the traceback as hint."""
 
     locale: str
     issues: list[ValidationIssue] = field(default_factory=list)
 
-    def run(self, step: Callable[[], Found], otherwise: Found) -> Found:
+    def run_step(self, step: Callable[[], Found], otherwise: Found) -> Found:
         """Run a step and return its result, or ``otherwise`` if the step raises."""
         try:
             return step()
         except Exception as error:
-            found = issue(NOT_JUDGED, self.locale, validator=GUARD, problem=named(error))
-            self.issues.append(replace(found, validator=GUARD, fix_hint=fault_words(error)))
+            found = make_issue(NOT_JUDGED, self.locale, validator=GUARD, problem=describe_exception(error))
+            self.issues.append(replace(found, validator=GUARD, fix_hint=describe_fault(error)))
             return otherwise

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.word_tables import table_beside
-from worker.enforcement.content_guard import Request
+from worker.enforcement.content_guard import RetryRequest
 from worker.enforcement.documents.part import (
     FILES,
     STEP_MARKER,
     YAML_HEADER,
-    fence_of,
     header_key,
     lines_range,
+    parse_fence_part,
     section_title,
 )
-from worker.enforcement.going_on import known, last_lines
+from worker.enforcement.going_on import quote_last_lines, trim_partial_marks
 from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: Most issues listed in one prompt; the rest are counted.
@@ -24,7 +24,7 @@ MAX_ISSUES = 20
 _SAID = table_beside(__file__)
 
 
-def _say(name: str, locale: str, **values: object) -> str:
+def _format_text(name: str, locale: str, **values: object) -> str:
     return str(_SAID[name]["de" if locale.lower().startswith("de") else "en"]).format(**values)
 
 
@@ -32,7 +32,7 @@ def build_feedback(
     issues: Sequence[ValidationIssue],
     locale: str = DEFAULT_LOCALE,
     *,
-    request: Request | None = None,
+    request: RetryRequest | None = None,
     ignored: bool = False,
 ) -> str:
     """Write the prompt of a retry: every error with its fix, and the parts of the answer to send.
@@ -40,59 +40,59 @@ def build_feedback(
     Without ``request``, the issues determine the parts. ``ignored``: the last reply did not change the answer.
     """
     errors = [issue for issue in issues if issue.is_error]
-    lines = [_say("wrong", locale), ""]
+    lines = [_format_text("wrong", locale), ""]
     for issue in errors[:MAX_ISSUES]:
-        where = f" ({_place(issue, locale)})" if issue.file or issue.line else ""
+        where = f" ({_describe_place(issue, locale)})" if issue.file or issue.line else ""
         lines += [f"**{issue.code}**: {issue.message}{where}", f"  → Fix: {issue.fix_hint}", ""]
     if len(errors) > MAX_ISSUES:
-        lines += [_say("more", locale, more=len(errors) - MAX_ISSUES), ""]
+        lines += [_format_text("more", locale, more=len(errors) - MAX_ISSUES), ""]
     if request is None:
         mine = [error.part for error in errors if not error.file]
-        request = Request(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
-    lines += [_say("repeat", locale), *_asked(errors, locale, request)]
-    return "\n".join([*lines, _say("ignored", locale)] if ignored else lines)
+        request = RetryRequest(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
+    lines += [_format_text("repeat", locale), *_request_lines(errors, locale, request)]
+    return "\n".join([*lines, _format_text("ignored", locale)] if ignored else lines)
 
 
-def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
+def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: RetryRequest) -> list[str]:
     if request.whole or not errors:
         return []
-    named = ", ".join(describe(part, locale) for part in request.parts)
+    named = ", ".join(describe_part(part, locale) for part in request.parts)
     files = ", ".join(dict.fromkeys(error.file for error in errors if error.file))
-    lines = [_say("files", locale, files=files)] if files else []
+    lines = [_format_text("files", locale, files=files)] if files else []
     if not named:
-        return [*lines, _say("kept", locale)]
+        return [*lines, _format_text("kept", locale)]
     if titles := [part for part in request.parts if section_title(part)]:
-        lines.append(_say("heading", locale, title=titles[0]))
-    return [*lines, _say("only", locale, named=named)]
+        lines.append(_format_text("heading", locale, title=titles[0]))
+    return [*lines, _format_text("only", locale, named=named)]
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
     """Write the prompt of a retry after an answer that broke off (ADR-036)."""
-    return _say("incomplete", locale)
+    return _format_text("incomplete", locale)
 
 
-def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
+def continuation_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
     """Write the prompt that asks the agent to continue a truncated text, whose last lines it quotes."""
-    quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(known(so_far)).split("\n"))
-    return _say("go_on", locale, quoted=quoted)
+    quoted = "\n".join(f"> {line}".rstrip() for line in quote_last_lines(trim_partial_marks(so_far)).split("\n"))
+    return _format_text("go_on", locale, quoted=quoted)
 
 
-def _place(issue: ValidationIssue, locale: str) -> str:
-    line = f"{_say('line', locale)} {issue.line}" if issue.line else ""
+def _describe_place(issue: ValidationIssue, locale: str) -> str:
+    line = f"{_format_text('line', locale)} {issue.line}" if issue.line else ""
     return ", ".join(piece for piece in (issue.file, line) if piece)
 
 
-def describe(part: str, locale: str) -> str:
+def describe_part(part: str, locale: str) -> str:
     """Describe a part of an answer in words for the agent."""
-    if fence := fence_of(part):
-        return _say("part_fence", locale, language=fence[0], number=fence[1])
+    if fence := parse_fence_part(part):
+        return _format_text("part_fence", locale, language=fence[0], number=fence[1])
     if lines := lines_range(part):
         first, last = lines
-        return _say("part_line" if first == last else "part_lines", locale, first=first, last=last)
+        return _format_text("part_line" if first == last else "part_lines", locale, first=first, last=last)
     if part == STEP_MARKER:
-        return _say("part_marker", locale)
+        return _format_text("part_marker", locale)
     if part == YAML_HEADER:
-        return _say("part_header", locale)
+        return _format_text("part_header", locale)
     if key := header_key(part):
-        return _say("part_files" if key == FILES else "part_key", locale, key=key)
-    return _say("part_section", locale, part=part)
+        return _format_text("part_files" if key == FILES else "part_key", locale, key=key)
+    return _format_text("part_section", locale, part=part)

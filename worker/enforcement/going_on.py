@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import may_hold_fences
-from worker.enforcement.replies.evidence import speech
+from worker.enforcement.replies.evidence import profile_vocabulary
 
 #: A shorter text is not worth continuing, in characters.
 LEAST = 80
@@ -56,21 +56,21 @@ class ContinuedText:
     fits: bool = True
 
 
-def unfinished(history: Sequence[Attempt]) -> str:
+def find_unfinished_text(history: Sequence[Attempt]) -> str:
     """Return the truncated text that the next run continues; empty to ask for a whole answer."""
     texts = [attempt.text for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
-    broken = [len(known(text)) for text in texts]
+    broken = [len(trim_partial_marks(text)) for text in texts]
     if not broken or broken[0] < LEAST:
         return ""
     stalls = itertools.takewhile(lambda pair: pair[0] <= pair[1], itertools.pairwise(broken))
     return "" if len(list(stalls)) >= _MOST_STALLS else texts[0]
 
 
-def known(text: str) -> str:
+def trim_partial_marks(text: str) -> str:
     """Cut trailing lines without words from a truncated text, since a mark such as ``#`` may be incomplete."""
     for _ in range(_MOST_MARKS):
         start = text.rstrip().rfind("\n") + 1
-        if _letters(text[start:]) >= 3:
+        if _count_letters(text[start:]) >= 3:
             return text
         text = text[:start]
         if not text:
@@ -78,7 +78,7 @@ def known(text: str) -> str:
     return ""
 
 
-def last_lines(text: str) -> str:
+def quote_last_lines(text: str) -> str:
     """Return the end of a text for quoting: its last lines, or the last words of a long line."""
     lines = text.rstrip().split("\n")
     last = lines[-1]
@@ -92,7 +92,7 @@ def last_lines(text: str) -> str:
     return quoted.lstrip("\n")
 
 
-def go_on(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
+def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
     """Append the agent's reply to the truncated text that it continues.
 
     Repeated lines, talk before the continuation and a fence around it are dropped. If the agent started over, its
@@ -100,13 +100,13 @@ def go_on(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
     """
     ours = so_far.removesuffix("\r").replace("\r\n", "\n") + ("\n" if so_far.endswith("\r") else "")
     theirs = reply.removeprefix("\n") if so_far.endswith("\r") else reply
-    joined = _joined(ours, theirs.replace("\r\n", "\n"), complete) if reply.strip() else None
+    joined = _join_texts(ours, theirs.replace("\r\n", "\n"), complete) if reply.strip() else None
     if joined is None or (not complete and len(joined.text) < len(ours)):
         return ContinuedText(so_far, len(so_far), fits=False)
-    return _with_line_ends(so_far, ours, joined, reply)
+    return _restore_line_ends(so_far, ours, joined, reply)
 
 
-def _with_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str) -> ContinuedText:
+def _restore_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str) -> ContinuedText:
     ending = so_far if "\n" in so_far or so_far.endswith("\r") else reply
     eol = "\r\n" if "\r\n" in ending or so_far.endswith("\r") else "\n"
     added = joined.text[joined.kept :].replace("\n", eol)
@@ -120,43 +120,43 @@ def _with_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str) -
     return ContinuedText(so_far[:kept] + added, kept)
 
 
-def shortened(before: str, after: str) -> bool:
+def is_shortened(before: str, after: str) -> bool:
     """Return True if a new version lacks the header, a section or many words of the version before."""
     if len(after.strip()) < _WHOLE * len(before.strip()) or (_ADR_ID.search(before) and not _ADR_ID.search(after)):
         return True
     words = set(_WORD.findall(before.casefold()))
     if len(words & set(_WORD.findall(after.casefold()))) < _SHARE * len(words):
         return True
-    new, old = dict(_sections(after)), list(_sections(before))
+    new, old = dict(_split_sections(after)), list(_split_sections(before))
     return any(title and len(new.get(title, "")) < _SHARE * len(body) for title, body in old)
 
 
-def _joined(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
-    start, surely = 0, known(so_far)
-    for start, least in _starts(so_far, reply):
+def _join_texts(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
+    start, surely = 0, trim_partial_marks(so_far)
+    for start, least in _find_starts(so_far, reply):
         piece = reply[start:]
         for base in dict.fromkeys((surely, so_far)):
-            if base and (end := _repeated(base, piece, least)) is not None:
-                whole = _behind(base, _unwrapped(so_far, reply, start, piece[end:]))
+            if base and (end := _repeated_length(base, piece, least)) is not None:
+                whole = _append_rest(base, _unwrap_fence(so_far, reply, start, piece[end:]))
                 if base == surely or _is_mark(surely, whole.text[len(surely) :]):
-                    return None if _is_said(whole.text[whole.kept :], so_far) else whole
-        if (kept := _begun_again(so_far, piece)) is not None:
+                    return None if _is_talk_about_answer(whole.text[whole.kept :], so_far) else whole
+        if (kept := _find_restart(so_far, piece)) is not None:
             text = so_far[:kept] + (piece if kept else reply)
-            return None if shortened(so_far, text) else ContinuedText(text, kept)
+            return None if is_shortened(so_far, text) else ContinuedText(text, kept)
         if least:
             start = 0
-    rest = _unwrapped(so_far, reply, start, reply[start:])
+    rest = _unwrap_fence(so_far, reply, start, reply[start:])
     half = so_far[len(surely) :].strip("\n")
     again = not half.startswith("#") and _BEGINS.match(f"{half} ") is not None
     anew = half and _BEGINS.match(rest) and (again or not _is_mark(surely, half + rest))
-    return _plain(surely if anew else so_far, rest, complete)
+    return _append_unrepeated(surely if anew else so_far, rest, complete)
 
 
 def _is_mark(before: str, text: str) -> bool:
     """Return True if the two halves around a break form a Markdown mark, such as ``# Title`` but not ``--``."""
     line = text.lstrip("\n").partition("\n")[0].strip()
     if line.startswith("# "):
-        return not any(True for _ in _headings(before))  # an answer has one title, and it comes first
+        return not any(True for _ in _find_headings(before))  # an answer has one title, and it comes first
     if line.startswith("`"):
         return line.startswith("```") or not (line.startswith("``") or line.count("`") % 2)
     if line.startswith("|") and set(line) <= set("|-: ") and _is_row(row := _last_line(before)):
@@ -166,15 +166,15 @@ def _is_mark(before: str, text: str) -> bool:
     return not line.startswith("*") or line.startswith("* ") or not line.count("*") % 2
 
 
-def _is_said(rest: str, so_far: str) -> bool:
+def _is_talk_about_answer(rest: str, so_far: str) -> bool:
     if _in_fence(so_far):
         return False
-    said = speech(_MARKER.sub("", rest.lstrip().partition("\n\n")[0]), so_far)
+    said = profile_vocabulary(_MARKER.sub("", rest.lstrip().partition("\n\n")[0]), so_far)
     about = said.fresh_talk + said.person
     return about > 1 and said.subject + said.shared < about
 
 
-def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
+def _find_starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
     """Yield where the continuation may start in a reply, and how many letters must repeat earlier text there."""
     at, least = 0, 0
     lines = reply.split("\n", 3 * _PRELUDE)
@@ -204,7 +204,7 @@ def _is_talk(line: str) -> bool:
     return len(line) <= (_PRELUDE_LINE if announces else _SHORT_LINE)
 
 
-def _repeated(so_far: str, piece: str, least: int) -> int | None:
+def _repeated_length(so_far: str, piece: str, least: int) -> int | None:
     """Return how much of a reply's beginning repeats the end of the text; None if too few letters match."""
     base = so_far.rstrip()
     found = re.search(r"\w{1,80}\Z", base)
@@ -213,17 +213,17 @@ def _repeated(so_far: str, piece: str, least: int) -> int | None:
     for quoted in dict.fromkeys((piece, re.sub(r"\A\s*(?:>[ \t]?|…[ \t]?|\.\.\.[ \t]?)", "", piece))):
         lead = len(quoted) - len(quoted.lstrip())
         begin = len(piece) - len(quoted) + lead
-        for start in _anchors(base, words=not least):
-            if quoted.startswith(base[start:], lead) and _letters(base[start:]) >= least:
+        for start in _find_anchors(base, words=not least):
+            if quoted.startswith(base[start:], lead) and _count_letters(base[start:]) >= least:
                 return begin + len(base) - start
         if not least and len(word) >= 3 and quoted.startswith(word, lead) and quoted[lead + len(word) :][:1].isalnum():
             return begin + len(word)
     return None
 
 
-def _anchors(base: str, *, words: bool) -> Iterator[int]:
+def _find_anchors(base: str, *, words: bool) -> Iterator[int]:
     """Yield positions near the end of the text where a repetition may begin, the longest repetition first."""
-    starts, end = [len(base) - len(last_lines(base))], len(base)
+    starts, end = [len(base) - len(quote_last_lines(base))], len(base)
     for _ in range(_LINES + 1):
         start = base.rfind("\n", 0, end) + 1
         line = base[start:end]
@@ -236,11 +236,11 @@ def _anchors(base: str, *, words: bool) -> Iterator[int]:
     if not words:
         return
     for word in _WORD.finditer(base, max(starts[1] if len(starts) > 1 else 0, len(base) - _LAST_LINE)):
-        if _letters(base[word.start() :]) >= 8:
+        if _count_letters(base[word.start() :]) >= 8:
             yield word.start()
 
 
-def _behind(so_far: str, rest: str) -> ContinuedText:
+def _append_rest(so_far: str, rest: str) -> ContinuedText:
     base = so_far.rstrip()
     space = so_far[len(base) :]
     lead = rest[: len(rest) - len(rest.lstrip())]
@@ -251,16 +251,16 @@ def _behind(so_far: str, rest: str) -> ContinuedText:
     return ContinuedText(base + rest, len(base))
 
 
-def _begun_again(so_far: str, piece: str) -> int | None:
+def _find_restart(so_far: str, piece: str) -> int | None:
     """Return how much of the text to keep if the agent started over: 0, or up to a section. Else None."""
     line = piece.partition("\n")[0].strip()
     if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
         return 0
-    first = [one for one in so_far.split("\n", 12)[:12] if _letters(one) >= 8][:3]
-    if _letters(line) >= 8 and any(_plain_words(line) == _plain_words(one) for one in first):
+    first = [one for one in so_far.split("\n", 12)[:12] if _count_letters(one) >= 8][:3]
+    if _count_letters(line) >= 8 and any(_plain_words(line) == _plain_words(one) for one in first):
         return 0
     if heading := _HEADING.match(line):
-        places = {_plain_words(title): at for at, title in _headings(so_far)}
+        places = {_plain_words(title): at for at, title in _find_headings(so_far)}
         if (at := places.get(_plain_words(heading[2]))) is not None:
             return at
     if not piece[:1].isupper() and piece[:1] != so_far.lstrip()[:1]:
@@ -272,7 +272,7 @@ def _begun_again(so_far: str, piece: str) -> int | None:
     return 0 if difflib.SequenceMatcher(None, ours, theirs, autojunk=False).ratio() >= _ALIKE else None
 
 
-def _unwrapped(so_far: str, reply: str, start: int, rest: str) -> str:
+def _unwrap_fence(so_far: str, reply: str, start: int, rest: str) -> str:
     opening = _FENCE.match(reply[:start].rstrip("\n").rpartition("\n")[2]) if start else None
     if not opening:
         return rest
@@ -285,22 +285,22 @@ def _unwrapped(so_far: str, reply: str, start: int, rest: str) -> str:
     return rest if not _in_fence(so_far + rest) and _in_fence(so_far) else without
 
 
-def _plain(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
+def _append_unrepeated(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
     if not rest.strip() or (complete and _in_fence(so_far) and _in_fence(so_far + rest)):
         return None  # a reply to an answer that broke off in a block of code must end the block
     if so_far.endswith(" ") and rest.startswith(" "):
         so_far = so_far.rstrip(" ")
     elif so_far.endswith("\n") and rest.startswith("\n") and _ROW.match(rest[1:]) and _ROW.match(_last_line(so_far)):
         rest = rest[1:]  # a blank line would end the table, or loosen the list
-    if _is_said(rest, so_far):
+    if _is_talk_about_answer(rest, so_far):
         return None
-    so_far, rest = _in_row(so_far, rest)
+    so_far, rest = _join_table_row(so_far, rest)
     tail, head = so_far[-1:], rest[:1]
     if not _MARKER.sub("", rest).strip() and (_in_fence(so_far) or not so_far.rstrip().endswith(_SENTENCE_END)):
         return None
     if tail.isspace() or head.isspace() or _in_fence(so_far):
         return ContinuedText(so_far + rest, len(so_far))
-    half = known(so_far) != so_far or so_far.rfind("<!--") > so_far.rfind("-->")
+    half = trim_partial_marks(so_far) != so_far or so_far.rfind("<!--") > so_far.rfind("-->")
     if not half and (_HEADING.match(rest) or rest.startswith("<!--")):
         return ContinuedText(f"{so_far}\n\n{rest}", len(so_far))
     # A continued word is in lower case; a capital usually starts over.
@@ -308,7 +308,7 @@ def _plain(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
     return None if beginning else ContinuedText(so_far + rest, len(so_far))
 
 
-def _in_row(so_far: str, rest: str) -> tuple[str, str]:
+def _join_table_row(so_far: str, rest: str) -> tuple[str, str]:
     row = so_far.rpartition("\n")[2]
     if not row.startswith("|") or not row.rstrip().endswith("|") or not rest.lstrip(" ").startswith("|"):
         return so_far, rest
@@ -323,19 +323,19 @@ def _is_row(line: str) -> bool:
 
 
 def _in_fence(text: str) -> bool:
-    fences = parse(text).out.fences if may_hold_fences(text) else []
+    fences = parse_document(text).out.fences if may_hold_fences(text) else []
     return bool(fences) and not fences[-1].closed and fences[-1].end == text.count("\n") + 1
 
 
-def _headings(text: str) -> Iterator[tuple[int, str]]:
-    document = parse(text)
+def _find_headings(text: str) -> Iterator[tuple[int, str]]:
+    document = parse_document(text)
     for heading in document.out.headings:
         if heading.top and heading.level <= 2:
-            yield document.at(heading.line), heading.title
+            yield document.position_of(heading.line), heading.title
 
 
-def _sections(text: str) -> Iterator[tuple[str, str]]:
-    places = [(0, ""), *_headings(text)]
+def _split_sections(text: str) -> Iterator[tuple[str, str]]:
+    places = [(0, ""), *_find_headings(text)]
     for (at, title), end in zip(places, [*[at for at, _ in places[1:]], len(text)], strict=True):
         yield _plain_words(title), text[at:end].strip()
 
@@ -348,5 +348,5 @@ def _last_line(text: str) -> str:
     return text.rstrip().rpartition("\n")[2]
 
 
-def _letters(text: str) -> int:
+def _count_letters(text: str) -> int:
     return sum(char.isalnum() for char in text)

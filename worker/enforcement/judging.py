@@ -8,26 +8,26 @@ from functools import partial
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.content_guard import GUARD, TakenAnswer, lost, still_lost, take
-from worker.enforcement.documents.normaliser import NormalisedText, describe_edit, normalise
+from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
+from worker.enforcement.content_guard import GUARD, MergedAnswer, find_lost_content, find_unresolved_losses, merge_reply
+from worker.enforcement.documents.normaliser import NormalisedText, describe_edit, normalise_answer
 from worker.enforcement.documents.repetition import repeated_percent
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.examination import examine
-from worker.enforcement.faults import JudgingFaults
-from worker.enforcement.feedback import describe
-from worker.enforcement.policy import REFUSED, Policy, weighed
+from worker.enforcement.examination import run_validators
+from worker.enforcement.faults import ValidationFaults
+from worker.enforcement.feedback import describe_part
+from worker.enforcement.policy import REFUSED, Policy, weigh_attempts
 from worker.enforcement.repair import RepairResult, repair_answer
 from worker.enforcement.replies.evidence import is_refusal
 from worker.enforcement.validators import ResponseValidator
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, clip, issue, words
-from worker.enforcement.validators.services import JudgingMeter
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, clip_text, make_issue
+from worker.enforcement.validators.services import CostMeter
 
 #: Marks where a piece was taken out of a reply.
 _GAP = "\x00"
 
 
-def judge(
+def validate_attempt(
     history: Sequence[Attempt],
     text: str,
     validators: Sequence[ResponseValidator],
@@ -48,32 +48,33 @@ def judge(
     if not complete:
         return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
     context = dict(context or {})
-    faults = JudgingFaults(str(context.get("locale", DEFAULT_LOCALE)))
-    before = weighed(history, policy or Policy())
+    faults = ValidationFaults(str(context.get("locale", DEFAULT_LOCALE)))
+    before = weigh_attempts(history, policy or Policy())
     answer, edits = text if assembled is None else assembled, tuple[str, ...]()
     said = NormalisedText(text)
     if assembled is None:
-        said = faults.run(partial(normalise, text), said)
+        said = faults.run_step(partial(normalise_answer, text), said)
         answer, edits = said.text, tuple(describe_edit(name, faults.locale) for name in said.edits)
-    if assembled is None and not fresh and (kept := best(latest_set(before))) and kept.errors:
-        taking = partial(take, kept.answer, kept.errors, said.text, _documents(context), feedback)
-        now = faults.run(taking, TakenAnswer(kept.answer))
+    if assembled is None and not fresh and (kept := find_best_attempt(latest_attempts(before))) and kept.errors:
+        taking = partial(merge_reply, kept.answer, kept.errors, said.text, _markdown_files(context), feedback)
+        now = faults.run_step(taking, MergedAnswer(kept.answer))
         answer, edits = (
             now.answer,
-            (*edits, *faults.run(partial(_edits, now, said.text, faults.locale), tuple[str, ...]())),
+            (*edits, *faults.run_step(partial(_describe_edits, now, said.text, faults.locale), tuple[str, ...]())),
         )
     repaired: RepairResult | None = None
-    with JudgingMeter() as counted:
-        if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
-            repaired = faults.run(partial(repair_answer, answer, repairing, context), RepairResult(text=answer))
+    with CostMeter() as counted:
+        if policy and (repairing := [validator for validator in validators if policy.repairs_first(validator.name)]):
+            repaired = faults.run_step(partial(repair_answer, answer, repairing, context), RepairResult(text=answer))
             answer, context = repaired.text, {**context, **repaired.context}
-        issues = faults.run(partial(examine, answer, validators, context), list[ValidationIssue]())
+        issues = faults.run_step(partial(run_validators, answer, validators, context), list[ValidationIssue]())
         if before:
-            issues += faults.run(partial(_lost, before, answer, context, fresh=fresh), list[ValidationIssue]())
-        issues += faults.run(partial(_repetition, answer, issues, faults.locale), list[ValidationIssue]())
-        if faults.run(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
+            finding = partial(_find_losses, before, answer, context, fresh=fresh)
+            issues += faults.run_step(finding, list[ValidationIssue]())
+        issues += faults.run_step(partial(_find_repetition, answer, issues, faults.locale), list[ValidationIssue]())
+        if faults.run_step(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
             words_of = " ".join(strip_marker(answer).split())
-            issues.append(replace(issue(REFUSED, faults.locale, said=words_of), validator=GUARD))
+            issues.append(replace(make_issue(REFUSED, faults.locale, said=words_of), validator=GUARD))
     return Attempt(
         number=number,
         text=text,
@@ -88,48 +89,50 @@ def judge(
     )
 
 
-def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
+def _find_losses(
+    history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool
+) -> list[ValidationIssue]:
     locale = str(context.get("locale", DEFAULT_LOCALE))
     if fresh:
-        kept = best(history)
-        return lost(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
-    files = _documents(context)
-    kept = best(latest_set(history))
+        kept = find_best_attempt(history)
+        return find_lost_content(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
+    files = _markdown_files(context)
+    kept = find_best_attempt(latest_attempts(history))
     if kept is not None:
-        found = lost(kept.answer, kept.errors, answer, locale, files)
+        found = find_lost_content(kept.answer, kept.errors, answer, locale, files)
         earlier = [attempt for attempt in history if attempt.number < kept.number]
-        return [*found, *still_lost(kept.errors, earlier, answer, locale, files)]
-    drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
-    return lost(drafts[-1], (), answer, locale, files) if drafts else []
+        return [*found, *find_unresolved_losses(kept.errors, earlier, answer, locale, files)]
+    drafts = [attempt.text for attempt in latest_attempts(history) if attempt.text.strip()]
+    return find_lost_content(drafts[-1], (), answer, locale, files) if drafts else []
 
 
-def _repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> list[ValidationIssue]:
+def _find_repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> list[ValidationIssue]:
     percent = repeated_percent(answer)
     if not percent or "ANSWER_REPEATS" in {one.code for one in issues}:
         return []
-    return [replace(issue("REPEATED_TEXT", locale, percent=percent), validator=GUARD)]
+    return [replace(make_issue("REPEATED_TEXT", locale, percent=percent), validator=GUARD)]
 
 
-def _edits(taken: TakenAnswer, reply: str, locale: str) -> tuple[str, ...]:
+def _describe_edits(taken: MergedAnswer, reply: str, locale: str) -> tuple[str, ...]:
     if taken.answer == reply:
         return ()
     left, said = reply.replace("\r\n", "\n"), []
-    for part, text in taken.put.items():
+    for part, text in taken.inserted.items():
         whole = text in left
         left = left.replace(text, _GAP, 1) if whole else left
-        what = describe(part, locale) if part else words(locale, "den Wert allein", "the value alone")
-        form = "" if whole else words(locale, ", aus anderer Form gelesen", ", read from another form")
+        what = describe_part(part, locale) if part else choose_text(locale, "den Wert allein", "the value alone")
+        form = "" if whole else choose_text(locale, ", aus anderer Form gelesen", ", read from another form")
         german, english = (
             f"Eingesetzt: {what} ({len(text)} Zeichen{form})",
             f"Put in: {what} ({len(text)} characters{form})",
         )
-        said.append(words(locale, german, english))
-    for piece in filter(None, map(str.strip, left.split(_GAP) if taken.put else [left])):
+        said.append(choose_text(locale, german, english))
+    for piece in filter(None, map(str.strip, left.split(_GAP) if taken.inserted else [left])):
         german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
-        said.append(f"{words(locale, german, english)}: {clip(piece)}")
+        said.append(f"{choose_text(locale, german, english)}: {clip_text(piece)}")
     return tuple(said)
 
 
-def _documents(context: Mapping[str, Any]) -> list[str]:
+def _markdown_files(context: Mapping[str, Any]) -> list[str]:
     files = context.get("files") or {}
     return [text for name, text in files.items() if name.lower().endswith(".md")]

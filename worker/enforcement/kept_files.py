@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.content_guard import lost, requested, take
+from worker.enforcement.content_guard import derive_request, find_lost_content, merge_reply
 
 
-def kept_files(
+def merge_files(
     before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
     """Return an answer's files after a retry, and CONTENT_LOST issues for files whose new version lacks content.
@@ -19,15 +19,15 @@ def kept_files(
     """
     files, missing = dict(before), []
     whole = [replace(error, file="", part="") for error in errors if not error.file]
-    whole = whole[:1] if requested(answer, errors).whole else []
+    whole = whole[:1] if derive_request(answer, errors).whole else []
     for name, text in new.items():
         old = before.get(name)
         asked = [*(replace(error, file="") for error in errors if error.file == name), *whole]
         if old is None or old == text:
             files[name] = text
         elif asked:
-            after = take(old, asked, text).answer
-            gone = lost(old, asked, after, locale)
+            after = merge_reply(old, asked, text).answer
+            gone = find_lost_content(old, asked, after, locale)
             files[name] = old if gone else after
             missing += [replace(issue, file=name, part="") for issue in gone]
     return files, missing

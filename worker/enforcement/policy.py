@@ -8,11 +8,11 @@ from functools import lru_cache
 
 from api_client.contract.issue import Severity, ValidationIssue
 from api_client.contract.policy import DEFAULT_ORDER, Action
-from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.content_guard import LOST, NOT_JUDGED, requested
-from worker.enforcement.faults import fault_words
-from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
-from worker.enforcement.going_on import unfinished
+from worker.enforcement.attempt import Attempt, find_best_attempt, latest_attempts
+from worker.enforcement.content_guard import LOST, NOT_JUDGED, derive_request
+from worker.enforcement.faults import describe_fault
+from worker.enforcement.feedback import build_feedback, continuation_feedback, incomplete_feedback
+from worker.enforcement.going_on import find_unfinished_text
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
 #: The model refused to answer. It is asked once more; no fallback replaces its answer.
@@ -24,7 +24,7 @@ _GIVING_UP = frozenset({Action.ESCALATE, Action.FAIL})
 
 
 @lru_cache(maxsize=256)
-def _actions(names: tuple[str, ...]) -> tuple[Action, ...]:
+def _parse_actions(names: tuple[str, ...]) -> tuple[Action, ...]:
     return tuple(map(Action, names))
 
 
@@ -58,15 +58,15 @@ class Policy:
         if self.locale not in LOCALES:
             raise ValueError(f"locale must be one of {', '.join(LOCALES)}, not {self.locale!r}")
         for order in (*self.order.values(), self.default):
-            _actions(tuple(order))
+            _parse_actions(tuple(order))
 
-    def actions(self, validator: str) -> tuple[Action, ...]:
+    def list_actions(self, validator: str) -> tuple[Action, ...]:
         """Return the actions to try for a validator's errors, in order."""
-        return _actions(tuple(self.order.get(validator, self.default)))
+        return _parse_actions(tuple(self.order.get(validator, self.default)))
 
-    def repairs(self, validator: str) -> bool:
+    def repairs_first(self, validator: str) -> bool:
         """Return True if the policy repairs this validator's errors before trying anything else."""
-        return self.actions(validator)[:1] == (Action.REPAIR,)
+        return self.list_actions(validator)[:1] == (Action.REPAIR,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Fail:
     reason: str
 
     @property
-    def handed_on(self) -> bool:
+    def is_escalated(self) -> bool:
         """Return True if the policy escalates to a person before the turn ends."""
         return self.reason == "escalated"
 
@@ -117,7 +117,7 @@ class Fail:
 Decision = Accept | Retry | Fallback | Fail
 
 
-def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
+def decide_next(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
     """Decide what follows the latest validated attempt: accept, retry, repair or fail.
 
     Raises:
@@ -126,34 +126,34 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     if not history:
         raise ValueError("no attempt to decide on")
     try:
-        return _decide(history, policy or Policy())
+        return _apply_policy(history, policy or Policy())
     except Exception as error:
-        return Fail(history[-1].number, f"nothing could be decided: {fault_words(error)}")
+        return Fail(history[-1].number, f"nothing could be decided: {describe_fault(error)}")
 
 
-def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
+def _apply_policy(history: Sequence[Attempt], policy: Policy) -> Decision:
     last = history[-1]
     used_up = len(history) >= policy.max_attempts
     if not last.complete:
         if used_up:
-            return Fail((best(history) or last).number, "incomplete")
-        if policy.go_on and (so_far := unfinished(history)):
-            return Retry(go_on_feedback(so_far, policy.locale), ("INCOMPLETE_RESPONSE",), goes_on=True)
+            return Fail((find_best_attempt(history) or last).number, "incomplete")
+        if policy.go_on and (so_far := find_unfinished_text(history)):
+            return Retry(continuation_feedback(so_far, policy.locale), ("INCOMPLETE_RESPONSE",), goes_on=True)
         return Retry(incomplete_feedback(policy.locale), ("INCOMPLETE_RESPONSE",))
-    errors = [issue for issue in demote(last.issues, policy) if issue.is_error]
+    errors = [issue for issue in demote_issues(last.issues, policy) if issue.is_error]
     if not errors:
         return Accept(last.number)
     codes = tuple(dict.fromkeys(issue.code for issue in errors))
     if REFUSED in codes:
         again = used_up or any(issue.code == REFUSED for attempt in history[:-1] for issue in attempt.issues)
-        return Fail(last.number, "refused") if again else Retry(_feedback(history, policy), codes)
-    hopeless = used_up or _came_back(history)
-    spent = _spent(history, policy)
+        return Fail(last.number, "refused") if again else Retry(_write_feedback(history, policy), codes)
+    hopeless = used_up or _repeats_errors(history)
+    spent = _exhausted_validators(history, policy)
     next_of = {
         issue: next(
             (
                 each
-                for each in policy.actions(issue.validator)
+                for each in policy.list_actions(issue.validator)
                 if each is not Action.REPAIR
                 and not (each is Action.RETRY and (hopeless or issue.validator in spent or issue.code == NOT_JUDGED))
             ),
@@ -164,16 +164,18 @@ def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
     wanted = set(next_of.values())
     asked = {action for issue, action in next_of.items() if issue.code != NOT_JUDGED}
     if Action.RETRY in asked and not asked & _GIVING_UP:
-        return Retry(_feedback(history, policy), codes)
+        return Retry(_write_feedback(history, policy), codes)
     if wanted == {Action.WARN} and not _ALWAYS_ERRORS & set(codes):
         return Accept(last.number)
-    number = (best(weighed(history, policy)) or last).number
+    number = (find_best_attempt(weigh_attempts(history, policy)) or last).number
     if wanted & _GIVING_UP:
         return Fail(number, "escalated" if Action.ESCALATE in wanted else "rejected")
     return Fallback(number, codes)
 
 
-def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False) -> tuple[ValidationIssue, ...]:
+def demote_issues(
+    issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False
+) -> tuple[ValidationIssue, ...]:
     """Turn errors into warnings for validators whose order of actions says ``warn``.
 
     ``final``: no retry follows, so ``warn`` counts at any place of a validator's order, else only as the first action.
@@ -182,33 +184,33 @@ def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = F
         return ()
     return tuple(
         replace(issue, severity=Severity.WARNING)
-        if issue.is_error and issue.code not in _ALWAYS_ERRORS and _tolerated(issue, policy, final=final)
+        if issue.is_error and issue.code not in _ALWAYS_ERRORS and _is_tolerated(issue, policy, final=final)
         else issue
         for issue in issues
     )
 
 
-def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
+def _is_tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
     if issue.code == NOT_JUDGED and issue.validator in policy.lenient:
         return True
-    actions = policy.actions(issue.validator)
+    actions = policy.list_actions(issue.validator)
     return Action.WARN in (actions if final else actions[:1])
 
 
-def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
+def weigh_attempts(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
     """Return the attempts with errors turned into warnings where the policy says so."""
     found: list[Attempt] = []
     for attempt in history:
-        issues = demote(attempt.issues, policy)
+        issues = demote_issues(attempt.issues, policy)
         found.append(attempt if issues == attempt.issues else replace(attempt, issues=issues))
     return found
 
 
-def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
-    attempts = weighed(latest_set(history), policy)
+def _write_feedback(history: Sequence[Attempt], policy: Policy) -> str:
+    attempts = weigh_attempts(latest_attempts(history), policy)
     last = attempts[-1]
-    kept = best(attempts) or last
-    request = requested(kept.answer, kept.errors)
+    kept = find_best_attempt(attempts) or last
+    request = derive_request(kept.answer, kept.errors)
     errors = [error for error in kept.errors if error.code != NOT_JUDGED]
     if request.whole:  # the next answer is a whole one and must avoid the errors of both
         known = {(error.code, error.message) for error in errors}
@@ -217,14 +219,14 @@ def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
     return build_feedback(errors, policy.locale, request=request, ignored=ignored)
 
 
-def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
+def _exhausted_validators(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
     if not policy.caps:
         return frozenset()
     rejected = [{error.validator for error in attempt.errors} for attempt in history if attempt.complete]
     return frozenset(name for name, cap in policy.caps.items() if sum(name in names for names in rejected) >= cap)
 
 
-def _came_back(history: Sequence[Attempt]) -> bool:
+def _repeats_errors(history: Sequence[Attempt]) -> bool:
     recent = history[-SAME_ERRORS:]
     if len(recent) < SAME_ERRORS or not all(attempt.complete for attempt in recent):
         return False

@@ -9,13 +9,20 @@ from typing import Any
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.content_guard import GUARD, LOST, NOT_JUDGED, holds, restored, still_lost
+from worker.enforcement.content_guard import (
+    GUARD,
+    LOST,
+    NOT_JUDGED,
+    find_unresolved_losses,
+    keeps_content,
+    restore_sections,
+)
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
-from worker.enforcement.examination import examine
-from worker.enforcement.faults import JudgingFaults
+from worker.enforcement.examination import run_validators
+from worker.enforcement.faults import ValidationFaults
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
-from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost, JudgingMeter
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text
+from worker.enforcement.validators.services import NOTHING_SPENT, CostMeter, ValidationCost
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
 #: Most rounds over the validators: one fallback may enable another.
@@ -41,7 +48,7 @@ class RepairResult:
     step_source: StepSource = "unknown"
     files: Mapping[str, str] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
-    spent: JudgingCost = NOTHING_SPENT
+    spent: ValidationCost = NOTHING_SPENT
 
     @property
     def accepted(self) -> bool:
@@ -57,20 +64,20 @@ def repair_answer(
     A fallback counts only if it removes an error, adds none, and loses no content without errors. A fallback that
     raises is skipped.
     """
-    work = _Work(answer, validators, dict(context or {}))
+    work = _RepairState(answer, validators, dict(context or {}))
     ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
     for _ in range(MAX_ROUNDS):
         changed = False
         for validator in ordered:
-            changed |= work.apply(validator)
+            changed |= work.try_fallbacks(validator)
         if not changed:
             break
-    remaining = {_key(issue) for issue in work.issues if issue.is_error}
+    remaining = {_issue_key(issue) for issue in work.issues if issue.is_error}
     step = extract_step(work.text)
     source: StepSource = "marker" if step and step == extract_step(answer) else "inferred" if step else "unknown"
     return RepairResult(
         text=work.text,
-        fixed_issues=tuple(i for i in work.before if i.is_error and _key(i) not in remaining),
+        fixed_issues=tuple(i for i in work.before if i.is_error and _issue_key(i) not in remaining),
         issues=tuple(work.issues),
         changes=tuple(work.changes),
         step=step or UNKNOWN,
@@ -90,14 +97,16 @@ def repair_attempt(
 
     If our own code fails, the answer stays rejected.
     """
-    faults = JudgingFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
+    faults = ValidationFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
     faults.issues += [issue for issue in chosen.issues if issue.code == NOT_JUDGED and issue.validator == GUARD]
     unrepaired = RepairResult(text=chosen.answer, issues=tuple(i for i in chosen.issues if i not in faults.issues))
-    repaired = faults.run(lambda: _repaired(chosen, history, validators, context, faults.locale), unrepaired)
+    repaired = faults.run_step(
+        lambda: _restore_and_repair(chosen, history, validators, context, faults.locale), unrepaired
+    )
     return replace(repaired, issues=(*repaired.issues, *faults.issues)) if faults.issues else repaired
 
 
-def _repaired(
+def _restore_and_repair(
     chosen: Attempt,
     history: Sequence[Attempt],
     validators: Sequence[ResponseValidator],
@@ -106,38 +115,38 @@ def _repaired(
 ) -> RepairResult:
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
-    text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    with JudgingMeter() as counted:
+    text, back = restore_sections(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
+    with CostMeter() as counted:
         repaired = repair_answer(text, validators, context)
-    left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
+    left = {issue.message for issue in find_unresolved_losses(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
     return replace(
         repaired,
         fixed_issues=(*(i for i in missing if i.message not in left), *repaired.fixed_issues),
         issues=(*repaired.issues, *(i for i in missing if i.message in left)),
-        changes=(*(words(locale, german, english).format(title) for title in back), *repaired.changes),
+        changes=(*(choose_text(locale, german, english).format(title) for title in back), *repaired.changes),
         spent=counted.spent,
     )
 
 
-class _Work:
+class _RepairState:
     def __init__(self, answer: str, validators: Sequence[ResponseValidator], context: dict[str, Any]) -> None:
         self.text, self.validators, self.context = answer, validators, context
         self.original: dict[str, str] = dict(context.get("files") or {})
         self.files = dict(self.original)
         self.changes: list[str] = []
-        self.issues = self.before = examine(answer, validators, context)
+        self.issues = self.before = run_validators(answer, validators, context)
 
-    def apply(self, validator: ResponseValidator) -> bool:
+    def try_fallbacks(self, validator: ResponseValidator) -> bool:
         """Try a validator's fallback on the answer and on files with its errors. Return True if anything changed."""
         mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
-        changed = any(not issue.file for issue in mine) and self._try(validator, "")
+        changed = any(not issue.file for issue in mine) and self._try_fallback(validator, "")
         if validator.mends_files:
             for name in dict.fromkeys(issue.file for issue in mine if issue.file in self.files):
-                changed = self._try(validator, name) or changed
+                changed = self._try_fallback(validator, name) or changed
         return changed
 
-    def _try(self, validator: ResponseValidator, name: str) -> bool:
+    def _try_fallback(self, validator: ResponseValidator, name: str) -> bool:
         before = self.files[name] if name else self.text
         context = self.context | {"files": {} if name else dict(self.files)}
         try:
@@ -153,23 +162,25 @@ class _Work:
         last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not name else None
         context = self.context | ({"files": files} if files else {}) | ({FALLBACK_STEP: last.value} if last else {})
         mine = [i for i in self.issues if i.validator == validator.name and i.file == name]
-        if not holds(before, after, mine):
+        if not keeps_content(before, after, mine):
             return False
-        issues = examine(text, self.validators, context)
-        if not _better(issues, self.issues):
+        issues = run_validators(text, self.validators, context)
+        if not _is_better(issues, self.issues):
             return False
         self.text, self.files, self.context, self.issues = text, files, context, issues
         locale = str(context.get("locale", DEFAULT_LOCALE))
-        lines = lines or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
+        lines = lines or [
+            choose_text(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")
+        ]
         self.changes += [f"{name}: {line}" if name else line for line in lines]
         return True
 
 
-def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
+def _is_better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
     old, new = ([(i.validator, i.code, i.file) for i in issues if i.is_error] for issues in (before, after))
     return len(new) < len(old) and set(new) <= set(old)
 
 
-def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
+def _issue_key(issue: ValidationIssue) -> tuple[str, str, str, str]:
     """Identify an issue without its line, which moves when text is repaired."""
     return issue.validator, issue.code, issue.file, issue.message

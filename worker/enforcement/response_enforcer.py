@@ -11,16 +11,16 @@ from typing import Any, Protocol, TypeVar
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.child import SECONDS, in_place, isolated
+from worker.enforcement.child import SECONDS, isolate_validators, runs_in_place
 from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.error_stream import error_frames
-from worker.enforcement.going_on import go_on, unfinished
-from worker.enforcement.judging import judge
-from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
+from worker.enforcement.going_on import append_continuation, find_unfinished_text
+from worker.enforcement.judging import validate_attempt
+from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide_next, demote_issues
 from worker.enforcement.repair import RepairResult, repair_attempt
 from worker.enforcement.validators import ResponseValidator
-from worker.enforcement.validators.codes import issue
-from worker.enforcement.validators.registry import UnknownValidatorError, select, unique
+from worker.enforcement.validators.codes import make_issue
+from worker.enforcement.validators.registry import UnknownValidatorError, check_unique_names, select_validators
 
 MAX_RETRIES = 2
 
@@ -108,7 +108,7 @@ class ResponseEnforcer:
         policy = policy or Policy(max_attempts=max_retries + 1)
         self.policy = replace(policy, locale=locale) if locale else policy
         self.locale = locale
-        self.validators = list(unique(_validators(validators or ())))
+        self.validators = list(check_unique_names(_check_validators(validators or ())))
 
     @property
     def max_retries(self) -> int:
@@ -117,7 +117,7 @@ class ResponseEnforcer:
 
     def add_validator(self, validator: ResponseValidator) -> None:
         """Add a validator, given as an instance. Raises ``DuplicateValidatorError`` if its name is taken."""
-        self.validators = list(unique(_validators([*self.validators, validator])))
+        self.validators = list(check_unique_names(_check_validators([*self.validators, validator])))
 
     def remove_validator(self, name: str) -> ResponseValidator:
         """Remove and return the validator of this name. Raises ``UnknownValidatorError`` if there is none."""
@@ -148,43 +148,37 @@ class ResponseEnforcer:
             UnknownValidatorError: a name is not among the validators; the agent does not run.
             TypeError: the runner's result has no text ``stdout``.
         """
-        active = select(self.validators, validator_names)
+        active = select_validators(self.validators, validator_names)
         judged = ({"locale": self.locale} if self.locale else {}) | {"prompt": prompt} | dict(context or {})
         history: list[Attempt] = []
         feedback = so_far = ""
         while True:
             start = self.runner.continue_session if history else self.runner.run_session
             result = await start(session_id=session_id, prompt=feedback or prompt, **runner_kwargs)
-            text, complete = _read(result)
+            text, complete = _read_result(result)
             if so_far:
-                continued = go_on(so_far, text, complete=complete)
+                continued = append_continuation(so_far, text, complete=complete)
                 text, complete = continued.text, complete and continued.fits
-            history.append(
-                await self._apart(
-                    active,
-                    [text, *(each.answer for each in history)],
-                    judged,
-                    partial(
-                        judge, history, text, context=judged, policy=self.policy, complete=complete, feedback=feedback
-                    ),
-                )
-            )
-            decision = decide(history, self.policy)
+            validating = partial(validate_attempt, history, text, context=judged, policy=self.policy)
+            validating = partial(validating, complete=complete, feedback=feedback)
+            texts = [text, *(each.answer for each in history)]
+            history.append(await self._run_guarded(active, texts, judged, validating))
+            decision = decide_next(history, self.policy)
             if not isinstance(decision, Retry):
                 break
             feedback = decision.feedback
-            so_far = unfinished(history) if decision.goes_on else ""
+            so_far = find_unfinished_text(history) if decision.goes_on else ""
         chosen = history[decision.attempt - 1]
         if isinstance(decision, Accept):
-            return self._settled(history, chosen, success=True)
+            return self._settled_result(history, chosen, success=True)
         if isinstance(decision, Fail):
-            return self._settled(history, chosen, success=False, reason=decision.reason)
-        repaired = await self._apart(
+            return self._settled_result(history, chosen, success=False, reason=decision.reason)
+        repaired = await self._run_guarded(
             active, [chosen.answer], judged, partial(repair_attempt, chosen, history, context=judged)
         )
-        return self._repaired(history, chosen, repaired)
+        return self._repaired_result(history, chosen, repaired)
 
-    async def _apart(
+    async def _run_guarded(
         self,
         active: Sequence[ResponseValidator],
         texts: Sequence[str],
@@ -193,9 +187,9 @@ class ResponseEnforcer:
     ) -> Found:
         """Validate or repair, in a thread if a validator might block the event loop."""
         texts = [*texts, *(context.get("files") or {}).values()]
-        if not self.validation_seconds or all(in_place(validator, texts) for validator in active):
+        if not self.validation_seconds or all(runs_in_place(validator, texts) for validator in active):
             return work(validators=active)
-        with isolated(active, seconds=self.validation_seconds) as guarded:
+        with isolate_validators(active, seconds=self.validation_seconds) as guarded:
             return await asyncio.to_thread(work, validators=guarded)
 
     async def stream_enforcement_error(self, issues: Sequence[ValidationIssue]) -> AsyncIterator[str]:
@@ -203,12 +197,12 @@ class ResponseEnforcer:
         for frame in error_frames(issues, self.policy.locale):
             yield frame
 
-    def _settled(
+    def _settled_result(
         self, history: Sequence[Attempt], chosen: Attempt, *, success: bool, reason: str = ""
     ) -> EnforcementResult:
-        issues = list(demote(chosen.issues, self.policy, final=success))
+        issues = list(demote_issues(chosen.issues, self.policy, final=success))
         if reason == "incomplete":
-            issues.insert(0, issue("INCOMPLETE_RESPONSE", self.policy.locale))
+            issues.insert(0, make_issue("INCOMPLETE_RESPONSE", self.policy.locale))
         step, source = step_of(chosen.answer)
         inferred = chosen.changes and step != extract_step(chosen.text)  # a policy that repairs first wrote the marker
         return EnforcementResult(
@@ -225,8 +219,10 @@ class ResponseEnforcer:
             history=tuple(history),
         )
 
-    def _repaired(self, history: Sequence[Attempt], chosen: Attempt, repaired: RepairResult) -> EnforcementResult:
-        issues = list(demote(repaired.issues, self.policy, final=True))
+    def _repaired_result(
+        self, history: Sequence[Attempt], chosen: Attempt, repaired: RepairResult
+    ) -> EnforcementResult:
+        issues = list(demote_issues(repaired.issues, self.policy, final=True))
         success = not any(found.is_error for found in issues)
         return EnforcementResult(
             success=success,
@@ -243,7 +239,7 @@ class ResponseEnforcer:
         )
 
 
-def _validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
+def _check_validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
     """Return the validators. Raises ``TypeError`` for a class or a name."""
     for each in given:
         if isinstance(each, type):
@@ -253,7 +249,7 @@ def _validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidato
     return given
 
 
-def _read(result: Any) -> tuple[str, bool]:
+def _read_result(result: Any) -> tuple[str, bool]:
     """Return the text of a runner's result, and whether the agent finished (ADR-036)."""
     text = getattr(result, "stdout", None)
     if isinstance(text, bytes):

@@ -14,29 +14,29 @@ from api_client.contract.completion import Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.agents import build_runner
-from worker.enforcement.child import lifted
+from worker.enforcement.child import lift_memory_limit
 from worker.enforcement.validators import services
 from worker.enforcement.validators.services import (
     CannotRun,
-    JudgingCost,
-    JudgingProgram,
+    ModelPrompt,
     ModelReply,
-    ProgramEnd,
-    Question,
+    ProgramResult,
+    ValidationCost,
+    ValidationProgram,
 )
 from worker.runners.base import Order, RunResult
-from worker.runners.guard.box import Bind
-from worker.verification.gates.fence import Fence
+from worker.runners.guard.box import SandboxMount
+from worker.verification.gates.fence import GateSandbox
 from worker.verification.gates.gate_program import ProgramLimits, run_program
 from worker.verification.gates.stop import StopRequest
 
-__all__ = ["Machine", "provide"]
+__all__ = ["LocalServices", "provide_services"]
 
 
 log = structlog.get_logger()
 
 
-class Machine:
+class LocalServices:
     """Run the programs and models of rules on this machine. Thread-safe."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -46,13 +46,13 @@ class Machine:
     def _settings(self) -> Settings:
         return self._given or load()
 
-    def run(self, program: JudgingProgram) -> ProgramEnd:
+    def run_program(self, program: ValidationProgram) -> ProgramResult:
         """Run a rule's program in the sandbox, or without one if ``HELIX_BOX=off``.
 
         Raises:
             CannotRun: there is no sandbox, or the program failed to start or exceeded a limit.
         """
-        fence = Fence.of(self._settings)
+        fence = GateSandbox.from_settings(self._settings)
         if self._settings.box != "off" and (problem := fence.obstacle or fence.shared):
             raise CannotRun(f"no box, {problem}")
         with tempfile.TemporaryDirectory(prefix="rule-", ignore_cleanup_errors=True) as name:
@@ -60,9 +60,9 @@ class Machine:
             work = folder / "files"
             work.mkdir()
             for path, text in program.files.items():
-                _lay(work, path, text)
+                _write_input(work, path, text)
             limits = ProgramLimits(seconds=program.seconds, memory_mb=program.memory_mb)
-            with lifted():
+            with lift_memory_limit():
                 ran = run_program(
                     program.argv,
                     work,
@@ -71,13 +71,13 @@ class Machine:
                     mark=f"rule-{secrets.token_hex(8)}",
                     home=folder / "home",
                     fence=fence,
-                    own=Bind(folder, writable=True),
+                    own=SandboxMount(folder, writable=True),
                 )
         if ran.error or ran.cause or ran.code is None:
             raise CannotRun(f"{program.argv[0]}: {ran.error or ran.problem or 'it left no exit code'}")
-        return ProgramEnd(ran.code, ran.lines)
+        return ProgramResult(ran.code, ran.lines)
 
-    def ask(self, question: Question) -> ModelReply:
+    def ask_model(self, question: ModelPrompt) -> ModelReply:
         """Ask a model once, read-only.
 
         Raises:
@@ -111,22 +111,22 @@ class Machine:
                 kill_grace_seconds=settings.kill_grace_seconds,
                 read_only=True,
             )
-            with lifted():
+            with lift_memory_limit():
                 ran = runner.run(order, lambda _event: None, StopRequest())
         if ran.completion.verdict is not Verdict.COMPLETE:
             raise CannotRun(f"{question.model} gave no verdict: {ran.completion.reason}")
-        return _reply(ran)
+        return _build_reply(ran)
 
 
-def provide(settings: Settings | None = None) -> None:
+def provide_services(settings: Settings | None = None) -> None:
     """Let the rules of this process run programs and ask models on this machine."""
-    services.provide(Machine(settings))
+    services.provide_services(LocalServices(settings))
 
 
-def _reply(ran: RunResult) -> ModelReply:
+def _build_reply(ran: RunResult) -> ModelReply:
     amounts = {name: ran.usage.get(name) for name in ("input_tokens", "output_tokens", "cost_usd")}
     known = {name: value for name, value in amounts.items() if isinstance(value, int | float) and value >= 0}
-    spent = JudgingCost(
+    spent = ValidationCost(
         input_tokens=int(known.get("input_tokens", 0)),
         output_tokens=int(known.get("output_tokens", 0)),
         cost_usd=float(known.get("cost_usd", 0.0)),
@@ -134,7 +134,7 @@ def _reply(ran: RunResult) -> ModelReply:
     return ModelReply(text=ran.text, spent=spent)
 
 
-def _lay(folder: Path, path: str, text: str) -> None:
+def _write_input(folder: Path, path: str, text: str) -> None:
     """Write an input file; skip paths that lead outside or are invalid."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:

@@ -19,7 +19,7 @@ GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class OldFolder:
     """A session's or attempt's folder that may be deleted, or the rest (``gone``) of an interrupted deletion."""
 
     what: str
@@ -28,34 +28,34 @@ class Old:
     size: int
 
 
-def old_folders(
+def find_old_folders(
     sessions_dir: Path, *, now: float, session_seconds: float, attempt_seconds: float, live: Callable[[str], bool]
-) -> Iterator[Old]:
+) -> Iterator[OldFolder]:
     """Find the sessions and deliveries whose folders were not written to for the given times; 0 means never.
 
     Skips live sessions and folders whose session is unknown.
     """
-    for path in folders_in(sessions_dir.resolve()):
+    for path in list_folders(sessions_dir.resolve()):
         if path.name.startswith(GONE):
-            yield Old("gone", path, "", size_of(path))
+            yield OldFolder("gone", path, "", measure_size(path))
             continue
-        session_id = session_id_of(path)
+        session_id = find_session_id(path)
         if session_id is None or live(session_id):
             continue
         if session_seconds and now - last_written(path) > session_seconds:
-            yield Old("session", path, session_id, size_of(path))
+            yield OldFolder("session", path, session_id, measure_size(path))
         elif attempt_seconds:
-            for delivery in folders_in(path / "attempts"):
+            for delivery in list_folders(path / "attempts"):
                 if now - last_written(delivery) > attempt_seconds:
-                    yield Old("attempt", delivery, session_id, size_of(delivery))
+                    yield OldFolder("attempt", delivery, session_id, measure_size(delivery))
 
 
-def remove(old: Old, live: Callable[[str], bool]) -> bool:
+def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
     """Delete an old folder. Return False if its session became active again, according to the store."""
     if old.what == "gone":
         shutil.rmtree(old.path)
         return True
-    recording.forget(old.path)
+    recording.delete_recording(old.path)
     aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
     old.path.rename(aside)
     # If the session has created a new folder meanwhile, the renamed folder can be deleted.
@@ -66,7 +66,7 @@ def remove(old: Old, live: Callable[[str], bool]) -> bool:
     return True
 
 
-def session_id_of(path: Path) -> str | None:
+def find_session_id(path: Path) -> str | None:
     """Return the session of a folder from its status.json, or None if the file names none."""
     session_id = read_status(path).get("session_id", path.name)
     right = isinstance(session_id, str) and session_directory(path.parent, session_id) == path
@@ -81,7 +81,7 @@ def last_written(path: Path) -> float:
     return max(times)
 
 
-def size_of(path: Path) -> int:
+def measure_size(path: Path) -> int:
     """Return the total size of the files below a folder in bytes, without following links."""
     total = 0
     for folder, _, files in os.walk(path):
@@ -94,7 +94,7 @@ def size_of(path: Path) -> int:
     return total
 
 
-def folders_in(parent: Path) -> list[Path]:
+def list_folders(parent: Path) -> list[Path]:
     """Return the subfolders of a folder, without links."""
     if parent.is_symlink() or not parent.is_dir():
         return []

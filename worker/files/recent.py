@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class RecentEntries(Generic[K, V]):
     """A mapping that keeps at most ``most`` keys and drops the oldest."""
 
     def __init__(self, most: int) -> None:

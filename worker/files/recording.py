@@ -45,10 +45,10 @@ class RunRecording:
         try:
             self._at = os.write(self.fd, head)
         except OSError:
-            self.give_up()
+            self.discard()
             raise
 
-    def piece(self, pipe: int) -> bytes | None:
+    def record_piece(self, pipe: int) -> bytes | None:
         """Record and return the next piece of output: empty at the end, None if recording failed.
 
         Raises:
@@ -66,7 +66,7 @@ class RunRecording:
         self._at += size
         return piece
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Delete the incomplete recording."""
         with contextlib.suppress(OSError):
             os.unlink(self.path + _OUTPUT)  # noqa: PTH108
@@ -85,14 +85,14 @@ class GuardRecording:
     fd: int
     pipe: int
 
-    def finish(self, facts: dict[str, Any]) -> None:
+    def write_end(self, facts: dict[str, Any]) -> None:
         """Write the facts and the unread output to ``.finished``, so that another worker can adopt the run.
 
         The worker can keep reading: pipe and output file do not change.
         """
         size, unread = -1, b""
         while size != (size := os.fstat(self.fd).st_size):  # the worker read a piece meanwhile
-            unread = _held_by(self.pipe)
+            unread = _copy_pipe(self.pipe)
         if not os.fstat(self.fd).st_nlink:
             raise FileNotFoundError(errno.ENOENT, "its worker has given it up")
         end = json.dumps({**facts, _AT: size}).encode()
@@ -109,10 +109,10 @@ class GuardRecording:
         os.close(self.fd)
         os.close(self.pipe)
         if not keep:
-            forget(self.path)
+            delete_recording(self.path)
 
 
-def _held_by(pipe: int) -> bytes:
+def _copy_pipe(pipe: int) -> bytes:
     """Return the content of a pipe without consuming it."""
     count = ctypes.c_int()
     fcntl.ioctl(pipe, termios.FIONREAD, count)
@@ -139,38 +139,38 @@ class FinishedRun:
     facts: dict[str, Any]
 
 
-def finished(folder: Path) -> FinishedRun | None:
+def read_finished(folder: Path) -> FinishedRun | None:
     """Return the finished run of a delivery's folder, or None if there is no complete recording."""
     try:
-        more, _, last = _content(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
+        more, _, last = _read_regular_file(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
         facts = json.loads(last)
         if not isinstance(facts, dict):
             return None
         at = int(facts.pop(_AT))
-        said = _content(f"{folder}{_OUTPUT}")[:at] if at else b""
+        said = _read_regular_file(f"{folder}{_OUTPUT}")[:at] if at else b""
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return FinishedRun(said + more, facts) if len(said) == at else None
 
 
-def recorded(folder: Path) -> FinishedRun | None:
+def read_recording(folder: Path) -> FinishedRun | None:
     """Return the recording of a run, without facts if the end was not recorded; None if nothing was recorded."""
-    if found := finished(folder):
+    if found := read_finished(folder):
         return found
     try:
-        return FinishedRun(_content(f"{folder}{_OUTPUT}"), {})
+        return FinishedRun(_read_regular_file(f"{folder}{_OUTPUT}"), {})
     except OSError:
         return None
 
 
-def _content(path: str) -> bytes:
+def _read_regular_file(path: str) -> bytes:
     with os.fdopen(os.open(path, _OLD), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is not a regular file")
         return file.read()
 
 
-def forget(folder: Path | str) -> None:
+def delete_recording(folder: Path | str) -> None:
     """Delete the recording of a delivery."""
     for end in (_OUTPUT, _FINISHED, CALLS):
         with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
+def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
     """Open a folder and yield its descriptor.
 
     Raises:
@@ -35,7 +35,7 @@ def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
         os.close(fd)
 
 
-def found(name: Path | str, parent: int | None = None) -> int | None:
+def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
     """Open a folder and return its descriptor, or None if the folder is missing.
 
     Raises:
@@ -48,13 +48,13 @@ def found(name: Path | str, parent: int | None = None) -> int | None:
 
 
 @contextlib.contextmanager
-def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
+def ensure_folder(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
     """Open a folder below ``parent``, creating it if missing, and yield its descriptor.
 
     Args:
         missing: True if the folder is known to be missing.
     """
-    fd = None if missing else found(name, parent)
+    fd = None if missing else try_open_folder(name, parent)
     if fd is None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
@@ -65,7 +65,7 @@ def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
         os.close(fd)
 
 
-def read(name: str, parent: int, limit: int) -> bytes:
+def read_file(name: str, parent: int, limit: int) -> bytes:
     """Read a regular file; refuse links, files with several hard links, and files larger than ``limit`` bytes."""
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -95,11 +95,11 @@ def read_below(path: str, folder: int, limit: int) -> bytes:
     *folders, name = Path(path).parts
     with contextlib.ExitStack() as stack:
         for step in folders:
-            folder = stack.enter_context(opened(step, folder))
-        return read(name, folder, limit)
+            folder = stack.enter_context(open_folder(step, folder))
+        return read_file(name, folder, limit)
 
 
-def read_changed(path: Path, reader: Callable[[str, str], T], most: int, wrong: type[Exception]) -> T:
+def read_cached(path: Path, reader: Callable[[str, str], T], most: int, wrong: type[Exception]) -> T:
     """Parse a file with ``reader(text, name)``, and cache the result until the file changes.
 
     Raises:
@@ -122,7 +122,7 @@ def _read_changed(path: Path, reader: Callable[[str, str], Any], _modified: int,
     return reader(path.read_text(encoding="utf-8"), str(path))
 
 
-def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
+def write_new_file(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
     """Write a new file; ``durable`` syncs the file, but not its folder, to disk. A failed write leaves no file."""
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
     try:
@@ -140,14 +140,14 @@ def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> No
         raise
 
 
-def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
+def replace_file(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
     """Write or replace a file atomically; ``durable`` syncs the file, but not its folder, to disk.
 
     Args:
         by_way_of: folder on the same file system for the incomplete file; None: ``parent``.
     """
     draft, drafts = f".{name}.{random.getrandbits(64):x}", parent if by_way_of is None else by_way_of
-    write(draft, content, drafts, durable=durable)
+    write_new_file(draft, content, drafts, durable=durable)
     try:
         os.replace(draft, name, src_dir_fd=drafts, dst_dir_fd=parent)
     except BaseException:

@@ -20,11 +20,11 @@ from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
 from api_client.turns.record.moves import Answer
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
-from worker.files.recent import Recent
-from worker.files.safe_io import made, opened, read
-from worker.files.session_fence import FencedPlace, Place
-from worker.files.session_version import Identity, SessionRules, Version, identity
-from worker.files.template import has_skills, render
+from worker.files.recent import RecentEntries
+from worker.files.safe_io import ensure_folder, open_folder, read_file
+from worker.files.session_fence import FencedSessionFolder, SessionFolder
+from worker.files.session_version import Identity, PreparedSession, SessionRules, identify_file
+from worker.files.template import has_skills, render_rules
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
-def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
+def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
     """Update a session's folder for a run: request, history, images, CLAUDE.md and status.json.
 
     Writes nothing if this process prepared the folder for the same turn and no file changed since.
@@ -52,21 +52,21 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)
-    if version and version.serves(turn, root, template, tools=tools) and version.holds(session):
+    if version and version.matches_turn(turn, root, template, tools=tools) and version.is_unchanged(session):
         return
     old = {} if holder.new else _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}
-    with made(session, "input", missing=holder.new) as folder:
-        if old.get("original_request") != status["original_request"] or not identity("request.md", folder)[1]:
-            holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
+    with ensure_folder(session, "input", missing=holder.new) as folder:
+        if old.get("original_request") != status["original_request"] or not identify_file("request.md", folder)[1]:
+            holder.replace_file("request.md", _bytes(str(status["original_request"])), folder, durable=False)
         for image in turn.request.images:
-            holder.replace(image.name, image.content, folder, durable=False)
-    with made(session, "context", missing=holder.new) as folder:
+            holder.replace_file(image.name, image.content, folder, durable=False)
+    with ensure_folder(session, "context", missing=holder.new) as folder:
         lines = ",\n  ".join(json.dumps(message, ensure_ascii=False) for message in turn.request.messages)
-        holder.replace("messages.json", _bytes(f"[\n  {lines}\n]\n"), folder, durable=False)
-        laid = identity("context", session)  # before the listing: later additions count as changes
+        holder.replace_file("messages.json", _bytes(f"[\n  {lines}\n]\n"), folder, durable=False)
+        laid = identify_file("context", session)  # before the listing: later additions count as changes
         there = [] if holder.new else sorted(name for name in os.listdir(folder) if name.endswith(".md"))  # noqa: PTH208
-        documents = tuple(map(identity, there[:_MAX_CONTEXTS], repeat(folder)))
+        documents = tuple(map(identify_file, there[:_MAX_CONTEXTS], repeat(folder)))
         rules = SessionRules(
             template=template,
             tools=tools,
@@ -77,26 +77,28 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
             original_request=str(status["original_request"]),
             documents=documents,
         )
-        digest = version.digest if version and version.says(rules, session) else _write_rules(holder, rules, folder)
+        digest = (
+            version.digest if version and version.has_rules(rules, session) else _write_rules(holder, rules, folder)
+        )
     with contextlib.suppress(FileExistsError):
         os.mkdir("logs", dir_fd=session)
     if status != old:
         _write_status(holder, status)
-    own = map(identity, (STATUS, "input/request.md", "context/messages.json"), repeat(session))
+    own = map(identify_file, (STATUS, "input/request.md", "context/messages.json"), repeat(session))
     files = (laid, *own, *((f"context/{each[0]}", *each[1:]) for each in documents))
-    prepared = Version(
-        turn_id=turn.turn_id, status=status, rules=rules, digest=digest, file=identity(RULES, session), files=files
+    prepared = PreparedSession(
+        turn_id=turn.turn_id, status=status, rules=rules, digest=digest, file=identify_file(RULES, session), files=files
     )
     _versions.put(workdir, prepared)
 
 
-def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> bytes:
+def _write_rules(holder: FencedSessionFolder, rules: SessionRules, context: int) -> bytes:
     """Write CLAUDE.md, or delete it if there is no template, and return its SHA-256 digest."""
     if not rules.template:
         if not holder.new:
-            holder.remove(RULES, holder.session)
+            holder.remove_entry(RULES, holder.session)
         return b""
-    text = render(
+    text = render_rules(
         session_id=rules.session_id,
         created_at=rules.created_at,
         original_request=rules.original_request,
@@ -104,15 +106,15 @@ def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> byte
         root=rules.root,
         template=rules.template,
         tools=rules.tools,
-        context=_contents(rules.documents, context),
+        context=_read_documents(rules.documents, context),
         skills=rules.skills,
     )
     content = _bytes(text)
-    holder.replace(RULES, content, holder.session, durable=False)
+    holder.replace_file(RULES, content, holder.session, durable=False)
     return hashlib.sha256(content).digest()
 
 
-def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> None:
+def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agent_session: str) -> None:
     """Record an accepted answer in status.json: its step, and the agent session that the next turn continues.
 
     Idempotent. Must run before ``.done`` is written.
@@ -122,7 +124,7 @@ def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> 
     if not holder.new:
         # Use the status in memory unless somebody changed the file.
         version = _versions.get(holder.path)
-        known = version and identity(STATUS, holder.session) in version.files
+        known = version and identify_file(STATUS, holder.session) in version.files
         old = version.status if version and known else _read_status(holder.session)
     status = {**_new_status(turn), **old}
     status |= {
@@ -130,29 +132,29 @@ def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> 
         "step": answer.step,
         "step_source": answer.step_source,
         "agent_session": agent_session,
-        "conversation": conversation_digest(answered),
+        "conversation": digest_conversation(answered),
     }
     _write_status(holder, status)
-    if isinstance(holder, FencedPlace):
-        _tidy(holder, agent_session)
+    if isinstance(holder, FencedSessionFolder):
+        _remove_old_agent_files(holder, agent_session)
 
 
-def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
+def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
     """Return the agent session to continue, or an empty string if the conversation does not continue the last answer.
 
     An edited or regenerated message makes it another conversation.
     """
     try:
-        with opened(workdir) as session:
+        with open_folder(workdir) as session:
             status = _read_status(session)
     except OSError:
         return ""
-    if not messages[1:] or status.get("conversation") != conversation_digest(messages[:-1]):
+    if not messages[1:] or status.get("conversation") != digest_conversation(messages[:-1]):
         return ""
     return str(status.get("agent_session") or "")
 
 
-def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
+def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
     """Return a digest of all messages and their roles, without step markers and surrounding blanks."""
     said: list[str] = []
     for message in messages:
@@ -169,14 +171,14 @@ def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
 def read_status(workdir: Path) -> dict[str, Any]:
     """Return a session's status.json, or an empty dict if the file is missing or damaged."""
     try:
-        with opened(workdir) as session:
+        with open_folder(workdir) as session:
             return _read_status(session)
     except OSError:
         return {}
 
 
 #: What this process last prepared in each session's folder.
-_versions = Recent[Path, Version](most=256)
+_versions = RecentEntries[Path, PreparedSession](most=256)
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def _new_status(turn: Turn) -> dict[str, Any]:
 
 def _read_status(session: int) -> dict[str, Any]:
     try:
-        status = json.loads(read(STATUS, session, _MAX_STATUS))
+        status = json.loads(read_file(STATUS, session, _MAX_STATUS))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -212,16 +214,16 @@ def _read_status(session: int) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
-def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
+def _write_status(holder: SessionFolder, status: Mapping[str, Any]) -> None:
     text = _IN_LINES.encode({**status, "updated_at": _now()})
-    holder.replace(STATUS, _bytes(f"{{\n  {text[1:-1]}\n}}\n"), holder.session, durable=False)
+    holder.replace_file(STATUS, _bytes(f"{{\n  {text[1:-1]}\n}}\n"), holder.session, durable=False)
 
 
-def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
+def _read_documents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, *_ in documents:
         try:
-            found[name.removesuffix(".md")] = read(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
+            found[name.removesuffix(".md")] = read_file(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
         except OSError as error:
             log.warning("session.context_left_out", file=name, reason=str(error))
     return found
@@ -230,15 +232,15 @@ def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
 KEPT = "warm"
 
 
-def _tidy(holder: Place, agent_session: str) -> None:
+def _remove_old_agent_files(holder: SessionFolder, agent_session: str) -> None:
     """Delete transcripts that cannot be continued, and HOME folders of agents whose worker was killed."""
-    with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
+    with contextlib.suppress(FileNotFoundError), open_folder("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
             if name == KEPT:
                 continue  # of a warm agent
             transcript = not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
             if not transcript or (agent_session and Path(name).stem != agent_session):
-                holder.remove(name, folder)
+                holder.remove_entry(name, folder)
 
 
 def _now() -> str:

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.files.recent import Recent
-from worker.files.safe_io import DIRECTORY, found, opened, replace
+from worker.files.recent import RecentEntries
+from worker.files.safe_io import DIRECTORY, open_folder, replace_file, try_open_folder
 
 HELD = ".held"
 #: How often clearing a folder is tried while an earlier holder still writes to it.
 _TRIES = 20
 #: For each folder made by this process: True while it holds no removed files.
-_holds_drafts_only = Recent[str, bool](most=256)
+_holds_drafts_only = RecentEntries[str, bool](most=256)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionFolder:
     """A writable session folder for turns whose agents used no files; the turn's token alone grants writing.
 
     Attributes:
@@ -37,16 +37,16 @@ class Place:
     new: bool
     drafts: int
 
-    def replace(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
+    def replace_file(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
         """Write or replace a file in ``folder`` atomically.
 
         Raises:
             OSError: the file cannot be written. FileNotFoundError: a later holder fenced this folder off.
         """
-        replace(name, content, folder, durable=durable, by_way_of=self.drafts)
+        replace_file(name, content, folder, durable=durable, by_way_of=self.drafts)
 
     @contextlib.contextmanager
-    def folder(self, name: str) -> Iterator[int]:
+    def create_folder(self, name: str) -> Iterator[int]:
         """Yield the descriptor of a new folder, which becomes the session's folder ``name`` when the block ends.
 
         Nothing else may be written afterwards.
@@ -57,49 +57,49 @@ class Place:
         draft = f".{name}.{random.getrandbits(64):x}"
         os.mkdir(draft, dir_fd=self.drafts)
         try:
-            with opened(draft, self.drafts) as folder:
+            with open_folder(draft, self.drafts) as folder:
                 yield folder
             os.rename(draft, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True, dir_fd=self.drafts)
             raise
 
-    def remove(self, name: str, folder: int) -> None:
+    def remove_entry(self, name: str, folder: int) -> None:
         """Remove a file from ``folder`` if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
 
 
 @dataclass(frozen=True, slots=True)
-class FencedPlace(Place):
+class FencedSessionFolder(SessionFolder):
     """A holder's right to write in a session's folder, which ends when a later holder takes over."""
 
     _all: int
     _name: str
     _taken: bool
 
-    def take(self) -> None:
+    def revoke_earlier_holders(self) -> None:
         """Revoke the rights of all earlier holders. Call this after the store has confirmed the new holder."""
         if self._taken:
             return
         for name in os.listdir(self._all):  # noqa: PTH208 - a descriptor
             if name != self._name:
-                _clear(name, self._all)
+                _remove_holder(name, self._all)
 
     @contextlib.contextmanager
-    def folder(self, name: str) -> Iterator[int]:
+    def create_folder(self, name: str) -> Iterator[int]:
         """Yield the descriptor of a new folder, which becomes the session's folder ``name`` when the block ends.
 
         Reuses the holder's own folder if nothing else is in it.
         """
         if not _holds_drafts_only.get(self._name):
-            with super(FencedPlace, self).folder(name) as folder:
+            with super(FencedSessionFolder, self).create_folder(name) as folder:
                 yield folder
             return
         yield self.drafts
         os.rename(self._name, name, src_dir_fd=self._all, dst_dir_fd=self.session)
 
-    def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
+    def replace_folder(self, name: str, fill: Callable[[Path], None]) -> None:
         """Replace the session's folder ``name`` by a folder that ``fill`` writes.
 
         A crash may leave neither the old nor the new folder; publishing again repairs this.
@@ -109,10 +109,10 @@ class FencedPlace(Place):
         """
         fresh = f"folder.{os.urandom(4).hex()}"
         fill(self.path / HELD / self._name / fresh)
-        self.remove(name, self.session)
+        self.remove_entry(name, self.session)
         os.rename(fresh, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
 
-    def remove(self, name: str, folder: int) -> None:
+    def remove_entry(self, name: str, folder: int) -> None:
         """Remove a file or folder from ``folder`` if it exists; do nothing after a later holder."""
         _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
@@ -120,30 +120,30 @@ class FencedPlace(Place):
 
 
 @contextlib.contextmanager
-def place(session: Path, token: str = "") -> Iterator[Place | None]:
+def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolder | None]:
     """Open a session's folder for the last writes of a turn, creating the folder if missing.
 
     Yields an unfenced folder if the session never had a holder, else the folder kept by ``fenced_writes`` for the
     token, or None if that folder is gone.
     """
-    with _opened(session) as (root, new):
-        held = None if new else found(HELD, root)
+    with _open_session(session) as (root, new):
+        held = None if new else try_open_folder(HELD, root)
         if held is None:
-            yield Place(session, root, new, root)
+            yield SessionFolder(session, root, new, root)
             return
         try:
-            own = _kept(token, held)
+            own = _open_kept(token, held)
             if own is None:
                 yield None
             else:
-                with _leaving(held, _name_of(token), own, stays=False):
-                    yield FencedPlace(session, root, new, own, held, _name_of(token), _taken=True)
+                with _close_holder(held, _holder_name(token), own, stays=False):
+                    yield FencedSessionFolder(session, root, new, own, held, _holder_name(token), _taken=True)
         finally:
             os.close(held)
 
 
 @contextlib.contextmanager
-def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedPlace]:
+def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
     """Open a session's folder as a new holder, creating the folder if missing.
 
     No other holder is revoked until ``take``. A folder kept for the same token is found again.
@@ -155,40 +155,40 @@ def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Ite
     Raises:
         OSError: the folder cannot be created, or an agent put a link in its place.
     """
-    with _opened(session) as (root, new):
-        held, first = _held_in(root, new)
+    with _open_session(session) as (root, new):
+        held, first = _open_holders(root, new)
         try:
-            name, own = _name_of(token), None if first else _kept(token, held)
+            name, own = _holder_name(token), None if first else _open_kept(token, held)
             was_kept = own is not None
             if own is None:
                 try:
                     os.mkdir(name, dir_fd=held)
                 except FileExistsError:  # an agent created this entry
-                    name = _name_of("")
+                    name = _holder_name("")
                     os.mkdir(name, dir_fd=held)
                 own = os.open(name, DIRECTORY, dir_fd=held)
                 _holds_drafts_only.put(name, True)
-            with _leaving(held, name, own, stays=stays):
-                yield FencedPlace(session, root, new, own, held, name, _taken=first or was_kept)
+            with _close_holder(held, name, own, stays=stays):
+                yield FencedSessionFolder(session, root, new, own, held, name, _taken=first or was_kept)
         finally:
             os.close(held)
 
 
-def _name_of(token: str) -> str:
+def _holder_name(token: str) -> str:
     """Return the name of a holder's folder: a digest of the token, since agents may see it, or a random name."""
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 
-def _kept(token: str, held: int) -> int | None:
+def _open_kept(token: str, held: int) -> int | None:
     try:
-        return os.open(_name_of(token), DIRECTORY, dir_fd=held) if token else None
+        return os.open(_holder_name(token), DIRECTORY, dir_fd=held) if token else None
     except OSError:
         return None
 
 
-def _held_in(root: int, new: bool) -> tuple[int, bool]:
+def _open_holders(root: int, new: bool) -> tuple[int, bool]:
     """Open or create the folder of the holders; the second value is True if it is new."""
-    if not new and (held := found(HELD, root)) is not None:
+    if not new and (held := try_open_folder(HELD, root)) is not None:
         return held, False
     first = True
     try:
@@ -199,7 +199,7 @@ def _held_in(root: int, new: bool) -> tuple[int, bool]:
 
 
 @contextlib.contextmanager
-def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
+def _close_holder(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -217,11 +217,11 @@ def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(session: Path) -> Iterator[tuple[int, bool]]:
+def _open_session(session: Path) -> Iterator[tuple[int, bool]]:
     """Open or create a session's folder; the second value is True if it is new."""
-    root, new = found(session), False
+    root, new = try_open_folder(session), False
     if root is None:
-        new = _make(session)
+        new = _make_session(session)
         root = os.open(session, DIRECTORY)
     try:
         yield root, new
@@ -229,7 +229,7 @@ def _opened(session: Path) -> Iterator[tuple[int, bool]]:
         os.close(root)
 
 
-def _make(session: Path) -> bool:
+def _make_session(session: Path) -> bool:
     try:
         try:
             os.mkdir(session)  # noqa: PTH102 - one call, and no second one to see what is there
@@ -241,7 +241,7 @@ def _make(session: Path) -> bool:
     return True
 
 
-def _clear(name: str, held: int) -> None:
+def _remove_holder(name: str, held: int) -> None:
     for tries_left in reversed(range(_TRIES)):
         try:
             if stat.S_ISDIR(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.turn import Turn
-from worker.files.safe_io import read
+from worker.files.safe_io import read_file
 from worker.files.template import has_skills
 
 #: Path, inode, size, and times of modification and change; zeros for a missing entry.
 Identity = tuple[str, int, int, int, int]
 
 
-def identity(path: str, folder: int) -> Identity:
+def identify_file(path: str, folder: int) -> Identity:
     """Return path, inode, size and times of a file or folder, to detect changes."""
     try:
         facts = os.stat(path, dir_fd=folder, follow_symlinks=False)
@@ -47,7 +47,7 @@ class SessionRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class PreparedSession:
     """The result of preparing a session's folder for a turn.
 
     Attributes:
@@ -64,22 +64,22 @@ class Version:
     file: Identity
     files: tuple[Identity, ...]
 
-    def serves(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
+    def matches_turn(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
         """Return True if the folder was prepared for this turn with the same instructions."""
         rules = self.rules
         same = (rules.template, rules.tools, rules.root) == (template, tools, root)
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
-    def holds(self, session: int) -> bool:
+    def is_unchanged(self, session: int) -> bool:
         """Return True if no prepared file has changed."""
-        return all(identity(file[0], session) == file for file in (self.file, *self.files))
+        return all(identify_file(file[0], session) == file for file in (self.file, *self.files))
 
-    def says(self, rules: SessionRules, session: int) -> bool:
+    def has_rules(self, rules: SessionRules, session: int) -> bool:
         """Return True if CLAUDE.md already holds the text of these rules."""
         if self.rules != rules:
             return False
         try:
-            return hashlib.sha256(read(self.file[0], session, self.file[2])).digest() == self.digest
+            return hashlib.sha256(read_file(self.file[0], session, self.file[2])).digest() == self.digest
         except FileNotFoundError:
             return not self.digest
         except OSError:

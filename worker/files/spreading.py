@@ -8,7 +8,7 @@ import fcntl
 import struct
 from pathlib import Path
 
-from worker.files.safe_io import opened
+from worker.files.safe_io import open_folder
 
 _LONG = struct.calcsize("l") << 16
 #: ioctls that ``lsattr`` and ``chattr`` use.
@@ -16,14 +16,14 @@ _GET_FLAGS, _SET_FLAGS = 0x8000_6601 | _LONG, 0x4000_6602 | _LONG
 _TOP_OF_TREES = 0x2_0000
 
 
-def spread(folder: Path) -> None:
+def spread_folders(folder: Path) -> None:
     """Let ext4 allocate the subfolders of a folder in different block groups, like ``chattr +T``.
 
     Otherwise sessions share a block group, and deleting files slows down creating new ones. Other file systems ignore
     this.
     """
     flags = ctypes.c_int()
-    with contextlib.suppress(OSError), opened(folder) as fd:
+    with contextlib.suppress(OSError), open_folder(folder) as fd:
         fcntl.ioctl(fd, _GET_FLAGS, flags)
         if not flags.value & _TOP_OF_TREES:
             flags.value |= _TOP_OF_TREES

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MAX_REQUEST = 20_000
 
 
-def render(
+def render_rules(
     *,
     session_id: str,
     created_at: str,
@@ -42,7 +42,7 @@ def render(
     from jinja2 import TemplateError  # 2 MB, not needed where no agent has a folder
 
     try:
-        return _template(template).render(
+        return _compile_template(template).render(
             tools=tools,
             session_id=session_id,
             created_at=created_at,
@@ -61,7 +61,7 @@ def has_skills(root: Path) -> bool:
     return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
 
 
-def text_of(name: str, locale: str) -> str:
+def read_template(name: str, locale: str) -> str:
     """Return the text of the template that a setting names: a path, ``de``, ``en``, or the turn's locale if empty.
 
     Raises:
@@ -77,29 +77,29 @@ def text_of(name: str, locale: str) -> str:
         raise SettingsError([f"prompt_template {name}: cannot be read ({error})"]) from None
 
 
-def check(name: str) -> None:
+def check_template(name: str) -> None:
     """Render the template of a setting for a made-up session; built-in templates are not checked.
 
     Raises:
         SettingsError: the template cannot be read or rendered.
     """
-    if name and name not in SHIPPED and (text := text_of(name, "en")):
+    if name and name not in SHIPPED and (text := read_template(name, "en")):
         place = Path("/nowhere")
         for tools in (True, False):
-            render(
+            render_rules(
                 session_id="s", created_at="", original_request="", workdir=place, root=place, context={"a": "b"},
                 template=text, tools=tools,
             )  # fmt: skip
 
 
-def fenced(text: str) -> str:
+def fence_text(text: str) -> str:
     """Quote a text in a code block that the text cannot close."""
     fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 
 
 @functools.cache
-def _environment() -> Environment:
+def _template_environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     # The output is Markdown for an agent, not HTML: code blocks protect it.
@@ -109,10 +109,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["fenced"] = fenced
+    environment.filters["fenced"] = fence_text
     return environment
 
 
 @functools.lru_cache(maxsize=32)
-def _template(text: str) -> Template:
-    return _environment().from_string(text)
+def _compile_template(text: str) -> Template:
+    return _template_environment().from_string(text)

@@ -22,8 +22,16 @@ import structlog
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
 from api_client.contract.session_paths import delivery_name, repaired_name
-from worker.files.safe_io import DIRECTORY, SHORT_OF, found, made, opened, read, write
-from worker.files.session_fence import FencedPlace, Place
+from worker.files.safe_io import (
+    DIRECTORY,
+    SHORT_OF,
+    ensure_folder,
+    open_folder,
+    read_file,
+    try_open_folder,
+    write_new_file,
+)
+from worker.files.session_fence import FencedSessionFolder, SessionFolder
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +45,7 @@ DONE = ".done"
 _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCII)
 
 
-class DeliveryTaken(HelixError):
+class DeliveryTakenError(HelixError):
     """Raised when a delivery already has a folder, so another worker has started the delivery."""
 
     code = "delivery_taken"
@@ -47,7 +55,7 @@ class DeliveryTaken(HelixError):
         self.directory = directory
 
 
-def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery: int) -> Path:
+def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: int, delivery: int) -> Path:
     """Create the folder of a delivery with its subfolder ``output/``, and return its path.
 
     Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
@@ -59,14 +67,14 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
     """
     name = delivery_name(turn_id, attempt, delivery)
     directory = holder.path.joinpath("attempts", name)
-    with made(holder.session, "attempts", missing=holder.new) as attempts:
+    with ensure_folder(holder.session, "attempts", missing=holder.new) as attempts:
         try:
             os.mkdir(name, dir_fd=attempts)
         except FileExistsError:
-            raise DeliveryTaken(directory) from None
+            raise DeliveryTakenError(directory) from None
         os.mkdir(f"{name}/output", dir_fd=attempts)
     if not holder.new:
-        take_answer_back(holder)
+        withdraw_answer(holder)
     return directory
 
 
@@ -75,10 +83,10 @@ def has_answer(session: Path) -> bool:
     return os.path.lexists(f"{session}/output/{DONE}")
 
 
-def take_answer_back(holder: Place) -> None:
+def withdraw_answer(holder: SessionFolder) -> None:
     """Remove the ``.done`` mark of the session's accepted answer; the answer itself stays."""
-    with contextlib.suppress(FileNotFoundError), opened("output", holder.session) as output:
-        holder.remove(DONE, output)
+    with contextlib.suppress(FileNotFoundError), open_folder("output", holder.session) as output:
+        holder.remove_entry(DONE, output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +102,7 @@ class WrittenFiles:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def written(directory: Path | str) -> WrittenFiles:
+def read_answer_files(directory: Path | str) -> WrittenFiles:
     """Read the answer files of a delivery: at most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes.
 
     Raises:
@@ -103,15 +111,15 @@ def written(directory: Path | str) -> WrittenFiles:
     files: dict[str, str] = {}
     refused: dict[str, str] = {}
     try:
-        with opened(directory) as own, opened("output", own) as output:
+        with open_folder(directory) as own, open_folder("output", own) as output:
             names = sorted(filter(_ANSWER_FILE.fullmatch, os.listdir(output)))  # noqa: PTH208 - a descriptor
             for name in names[:MAX_FILES]:
                 try:
-                    files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
+                    files[name] = read_file(name, output, MAX_FILE).decode("utf-8", "replace")
                 except OSError as error:
                     if error.errno in SHORT_OF:
                         raise
-                    refused[f"output/{name}"] = _why_refused(error)
+                    refused[f"output/{name}"] = _explain_refusal(error)
             if surplus := names[MAX_FILES:]:
                 refused["output"] = f"{len(surplus)} files too many, from {surplus[0]} on"
     except FileNotFoundError:
@@ -119,33 +127,36 @@ def written(directory: Path | str) -> WrittenFiles:
     except OSError as error:
         if error.errno in SHORT_OF:
             raise  # a problem of this machine, not of the agent's files
-        refused["output"] = _why_refused(error)
+        refused["output"] = _explain_refusal(error)
     for name, reason in refused.items():
         log.warning("agent.file_refused", directory=str(directory), file=name, reason=reason)
     return WrittenFiles(files=files, refused=refused)
 
 
-def written_files(directory: Path) -> dict[str, str]:
+def read_accepted_files(directory: Path) -> dict[str, str]:
     """Return the answer files of a delivery by name, without refused files."""
-    return dict(written(directory).files)
+    return dict(read_answer_files(directory).files)
 
 
-def _why_refused(error: OSError) -> str:
+def _explain_refusal(error: OSError) -> str:
     return "a link" if error.errno in {errno.ELOOP, errno.ENOTDIR} else error.strerror or str(error)
 
 
-def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> None:
+def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str, str]) -> None:
     """Save the files of an accepted answer that differ from the agent's own files, beside the delivery's folder.
 
     The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
     """
-    with made(holder.session, "attempts") as attempts, made(attempts, repaired_name(delivery)) as folder:
+    with (
+        ensure_folder(holder.session, "attempts") as attempts,
+        ensure_folder(attempts, repaired_name(delivery)) as folder,
+    ):
         for name, content in files.items():
-            holder.replace(name, content.encode("utf-8", "replace"), folder, durable=False)
+            holder.replace_file(name, content.encode("utf-8", "replace"), folder, durable=False)
 
 
-def publish(
-    holder: Place, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
+def publish_answer(
+    holder: SessionFolder, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
     """Write an accepted answer to ``output/``: response.md, the ADRs, and last ``.done`` with the attempt id.
 
@@ -161,31 +172,31 @@ def publish(
         if not _ANSWER_FILE.fullmatch(name):
             raise ValueError(f"an answer has no file {name!r}")
     done = json.dumps({"attempt_id": attempt_id}).encode() + b"\n"
-    output = None if holder.new else found("output", holder.session)
+    output = None if holder.new else try_open_folder("output", holder.session)
     if output is None:
-        if _published_whole(holder, {**texts, DONE: done}, durable):
+        if _publish_first(holder, {**texts, DONE: done}, durable):
             return
         output = os.open("output", DIRECTORY, dir_fd=holder.session)
     try:
         for name, content in texts.items():
             reach("answer.sealed")
-            holder.replace(name, content, output, durable=durable)
+            holder.replace_file(name, content, output, durable=durable)
         if durable:
             os.fsync(output)
-        holder.replace(DONE, done, output, durable=durable)
+        holder.replace_file(DONE, done, output, durable=durable)
         if durable:
             os.fsync(output)
     finally:
         os.close(output)
 
 
-def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -> bool:
+def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: bool) -> bool:
     """Create the session's first ``output/`` by one rename; return False if it already has one."""
     try:
-        with holder.folder("output") as output:
+        with holder.create_folder("output") as output:
             for name, content in files.items():
                 reach("answer.sealed")
-                write(name, content, output, durable=durable)
+                write_new_file(name, content, output, durable=durable)
             if durable:
                 os.fsync(output)
     except OSError as error:
@@ -204,8 +215,8 @@ def check_session_done(session: Path, attempt_id: str = "") -> bool:
         attempt_id: count only the answer of this delivery; empty: of any.
     """
     try:
-        with opened(session) as root, opened("output", root) as output:
-            done = json.loads(read(DONE, output, MAX_FILE))
+        with open_folder(session) as root, open_folder("output", root) as output:
+            done = json.loads(read_file(DONE, output, MAX_FILE))
     except (OSError, ValueError):
         return False
     accepted = done.get("attempt_id") if isinstance(done, dict) else None

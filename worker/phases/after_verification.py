@@ -22,19 +22,21 @@ from worker.turns.transitions.after_run import CALLED_OFF, Facts, called_off
 from worker.turns.transitions.interruptions import rescued
 from worker.turns.transitions.judged_counters import judged_counters, rejected_counters
 from worker.turns.transitions.usage import Usage
-from worker.verification import Ground, VerificationResult, feedback_on
+from worker.verification import ResultGround, VerificationResult, compose_feedback
 
 #: Most verifications of one attempt if the verifier fails or gives no verdict.
 VERIFIER_TRIES = 3
 
 
-def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
+def transition_after_verification(
+    turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str
+) -> Move:
     """Compute the transition after a verification; ``stop`` is the reason if the verification was stopped."""
-    if result.ground is Ground.STOPPED:
-        return _stopped(turn, link, stop)
-    if result.ground is Ground.REFUSED:
+    if result.ground is ResultGround.STOPPED:
+        return _transition_after_stop(turn, link, stop)
+    if result.ground is ResultGround.REFUSED:
         return cannot_judge(link, "; ".join(result.errors))
-    issues = _issues(result)
+    issues = _collect_issues(result)
     facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
     if result.success:
         return Move(
@@ -54,10 +56,10 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
             facts=facts,
             delay_ms=1000 * 2**turn.unverified,
         )
-    return _rejected(turn, link, record, result, facts, issues)
+    return _reject_attempt(turn, link, record, result, facts, issues)
 
 
-def _rejected(
+def _reject_attempt(
     turn: Turn,
     link: Link,
     record: AttemptRecord,
@@ -68,7 +70,7 @@ def _rejected(
     errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
     rejected = AttemptRejected(attempt=link.attempt, issues=issues)
     if link.attempt < turn.max_attempts and result.judged:
-        feedback, codes = feedback_on(result), sorted({issue.code for issue in issues})
+        feedback, codes = compose_feedback(result), sorted({issue.code for issue in issues})
         return Move(
             attempt=link.attempt,
             state=TurnState.QUEUED,
@@ -94,7 +96,7 @@ def _rejected(
     return rescued(turn, move, Failure(best=link.attempt, reason=reason, issues=issues, counters=counters))
 
 
-def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
+def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
     found = tuple(
         replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
     )
@@ -102,10 +104,10 @@ def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
         ValidationIssue(code="NOT_VERIFIED", message=error, fix_hint="", validator="verifier")
         for error in result.errors
     )
-    return found if found and result.ground is Ground.GATES else found + verifiers
+    return found if found and result.ground is ResultGround.GATES else found + verifiers
 
 
-def _stopped(turn: Turn, link: Link, stop: str) -> Move:
+def _transition_after_stop(turn: Turn, link: Link, stop: str) -> Move:
     """Cancel the turn, or verify the same attempt again if the worker lost its lease."""
     if stop not in CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
@@ -114,7 +116,7 @@ def _stopped(turn: Turn, link: Link, stop: str) -> Move:
     return Move(attempt=link.attempt, outcome=outcome, answer=called_off(turn, outcome))
 
 
-def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
+def cancel_unreached_phase(turn: Turn, link: Link, before: str, outcome: str) -> Move:
     """Cancel a phase whose preceding phase did not pass."""
     german = turn.request.locale == "de"
     text = (

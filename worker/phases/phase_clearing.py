@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from api_client.contract.phase_place import PHASES, PRIVATE, phase_session
-from worker.files.folder_clearing import GONE, Old, folders_in, last_written, size_of
+from worker.files.folder_clearing import GONE, OldFolder, last_written, list_folders, measure_size
 
 _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 
 
-def old_phase_attempts(
+def find_old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
-) -> Iterator[Old]:
+) -> Iterator[OldFolder]:
     """Find deliveries of phases that were not written to for this long, except in live sessions; 0 means never.
 
     Also finds the rest of an interrupted deletion.
@@ -22,20 +22,20 @@ def old_phase_attempts(
     Args:
         directories: folders of phases.yaml, relative to ``root``; private folders of owners are found without them.
     """
-    for phases, session_id in _places(root, directories):
+    for phases, session_id in _phase_folders(root, directories):
         if not attempt_seconds or not phases.resolve().is_relative_to(root.resolve()):
             continue
-        for phase in folders_in(phases):
+        for phase in list_folders(phases):
             if phase.name.startswith(GONE):
-                yield Old("gone", phase, "", size_of(phase))
+                yield OldFolder("gone", phase, "", measure_size(phase))
             elif not live(session_id):
-                for delivery in folders_in(phase / "attempts"):
+                for delivery in list_folders(phase / "attempts"):
                     if _DELIVERY.fullmatch(delivery.name) and now - last_written(delivery) > attempt_seconds:
-                        yield Old("attempt", delivery, session_id, size_of(delivery))
+                        yield OldFolder("attempt", delivery, session_id, measure_size(delivery))
 
 
-def _places(root: Path, directories: Iterable[str]) -> Iterator[tuple[Path, str]]:
+def _phase_folders(root: Path, directories: Iterable[str]) -> Iterator[tuple[Path, str]]:
     for directory in sorted(directories):
         yield root / directory / PHASES, phase_session(directory)
-    for place in folders_in(root / PRIVATE):
+    for place in list_folders(root / PRIVATE):
         yield place, place.name

@@ -26,12 +26,12 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnState
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.moves import Move
-from worker.enforcement.policy import demote
-from worker.enforcement.validators.services import JudgingCost
-from worker.files.session_fence import FencedPlace, Place
-from worker.files.workspace import written_files
-from worker.phases.after_verification import after_verification, not_reached
-from worker.phases.phase_verification import Verification, fence_of, read_phase
+from worker.enforcement.policy import demote_issues
+from worker.enforcement.validators.services import ValidationCost
+from worker.files.session_fence import FencedSessionFolder, SessionFolder
+from worker.files.workspace import read_accepted_files
+from worker.phases.after_verification import cancel_unreached_phase, transition_after_verification
+from worker.phases.phase_verification import AttemptVerification, build_gate_sandbox, read_phase
 from worker.turns.folders import delivery_folder
 from worker.turns.judges import CannotJudge
 from worker.turns.leases.lease import Lease
@@ -41,8 +41,8 @@ from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.usage import Usage, with_judging
 from worker.turns.validation import case_of
 from worker.turns.work import Files, History, SessionSetUp, TurnWork
-from worker.verification import FeedbackChannel, phase_prompt
-from worker.verification.gates.output_tree import TooLarge, copy_files, scan
+from worker.verification import FeedbackChannel, build_phase_prompt
+from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree
 
 log = structlog.get_logger()
 
@@ -73,7 +73,7 @@ class PhaseTurns(TurnWork):
         if found and found.success:
             return None
         ended = found.outcome.value if found and found.outcome else "unknown"
-        return not_reached(turn, lease.claim.link, before, ended)
+        return cancel_unreached_phase(turn, lease.claim.link, before, ended)
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
         """Return the phase's prompt, the feedback, or both if this agent does not know the phase yet.
@@ -82,7 +82,7 @@ class PhaseTurns(TurnWork):
             SettingsError: an input file is missing or not a plain file, or gates may not run programs here.
         """
         phase, root = read_phase(turn), settings.root.resolve()
-        if refused := fence_of(settings, turn).refusal(phase):  # before the agent costs money
+        if refused := build_gate_sandbox(settings, turn).explain_phase_refusal(phase):  # before the agent costs money
             raise SettingsError([refused])
         feedback = history[-1].feedback if history else ""
         if turn.agent_session and feedback:
@@ -93,7 +93,7 @@ class PhaseTurns(TurnWork):
             if problem or not place.is_file():
                 problem = problem or f"{path!r} is missing in {directory_of(turn.request)!r}"
                 raise SettingsError([f"input file of phase {phase.id!r}: {problem}"])
-        prompt = phase_prompt(
+        prompt = build_phase_prompt(
             phase, inputs={path: str(place) for path, place in inputs.items()}, locale=turn.request.locale
         )
         return f"{prompt}\n{feedback}".strip() if feedback else prompt
@@ -103,7 +103,9 @@ class PhaseTurns(TurnWork):
         paths, root = map(PurePosixPath, read_phase(turn).input_files), settings.root.resolve()
         return tuple(input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
-    def prepare(self, holder: FencedPlace, directory: Path, turn: Turn, history: History, rules: SessionSetUp) -> None:
+    def prepare(
+        self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
+    ) -> None:
         """Copy the files that the attempt starts with, and write the feedback.
 
         Raises:
@@ -118,7 +120,7 @@ class PhaseTurns(TurnWork):
         earlier = holder.path / ("attempts" if base else "")
         source = earlier / delivery_name(turn.turn_id, base.number, base.last_delivery) if base else holder.path
         with contextlib.suppress(FileNotFoundError):
-            _copy(source / _OUTPUT, directory / _OUTPUT)
+            _copy_output(source / _OUTPUT, directory / _OUTPUT)
         channel = FeedbackChannel(holder.path, locale=turn.request.locale)
         last = history[-1] if history else None
         if last and last.feedback:
@@ -126,14 +128,14 @@ class PhaseTurns(TurnWork):
             (directory / FeedbackChannel.FEEDBACK_FILE).write_text(text, encoding="utf-8")
         else:
             channel.clear()
-        _note(holder, turn, "running")
+        _write_phase_status(holder, turn, "running")
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Verify the output and return the next transition."""
         await parts.policies.load(lease.claim.turn)
-        return await parts.threads.runs(self._verify, parts, lease, attempts)
+        return await parts.threads.runs(self._verify_output, parts, lease, attempts)
 
-    def _verify(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+    def _verify_output(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
         this = attempts[-1]
         if this.number != link.attempt:
@@ -141,42 +143,44 @@ class PhaseTurns(TurnWork):
         output = delivery_folder(parts.settings, turn, this) / _OUTPUT
         last = link.attempt >= turn.max_attempts
 
-        spent = JudgingCost()
+        spent = ValidationCost()
 
-        def judge() -> tuple[ValidationIssue, ...]:
+        def validate_rules() -> tuple[ValidationIssue, ...]:
             nonlocal spent
-            case = case_of(parts, turn, this.text, written_files(output.parent), ())
+            case = case_of(parts, turn, this.text, read_accepted_files(output.parent), ())
             attempt = parts.judges.judge(case)
             spent += attempt.spent
-            return demote(attempt.issues, case.policy, final=last)
+            return demote_issues(attempt.issues, case.policy, final=last)
 
-        def append(events: list[Body]) -> None:
+        def append_events(events: list[Body]) -> None:
             parts.threads.asked(parts.ledger.append(claim, events))
 
-        verification = Verification(parts.settings, turn, this, lease, append, output, judge)
+        verification = AttemptVerification(parts.settings, turn, this, lease, append_events, output, validate_rules)
         try:
             result = verification.run()
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         reach("validation.started")
-        move = after_verification(turn, link, this, result, lease.reason)
+        move = transition_after_verification(turn, link, this, result, lease.reason)
         move = with_judging(turn, move, spent + Usage.of(result.usage).as_judging)
         if move.state is TurnState.SUSPENDED:
             self.give_up(parts.settings, turn)
         return accept_with_files(parts, lease, move, this)
 
-    def publish(self, settings: Settings, holder: Place, turn: Turn, accepted: AcceptedAnswer, files: Files) -> None:
+    def publish(
+        self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files
+    ) -> None:
         """Publish the delivery's output as the phase's verified output.
 
         Raises:
             OSError: the output cannot be written. FileNotFoundError: a later holder fenced the folder off.
         """
-        if not isinstance(holder, FencedPlace):
+        if not isinstance(holder, FencedSessionFolder):
             raise TypeError("a phase is published in a fenced place")
         source = holder.path / "attempts" / accepted.delivery / _OUTPUT
-        holder.put_folder(_OUTPUT, lambda fresh: _copy(source, fresh))
+        holder.replace_folder(_OUTPUT, lambda fresh: _copy_output(source, fresh))
         FeedbackChannel(holder.path, locale=turn.request.locale).clear()
-        _note(holder, turn, "passed")
+        _write_phase_status(holder, turn, "passed")
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
         """Archive the last feedback in ``logs/``; a missing folder is ignored."""
@@ -186,15 +190,15 @@ class PhaseTurns(TurnWork):
             log.warning("feedback.not_archived", reason=str(error)[:200])
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_output(source: Path, target: Path) -> None:
     try:
-        copy_files(scan(source), target)
-    except TooLarge as error:
+        copy_files(scan_tree(source), target)
+    except OutputTooLarge as error:
         raise OSError(f"the output is too large: {error}") from error
 
 
-def _note(holder: FencedPlace, turn: Turn, status: str) -> None:
+def _write_phase_status(holder: FencedSessionFolder, turn: Turn, status: str) -> None:
     """Write which turn last worked in the folder, for people and ``turns phase list``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     noted = {"phase": read_phase(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}
-    holder.replace(_STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)
+    holder.replace_file(_STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)

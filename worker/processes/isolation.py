@@ -12,28 +12,28 @@ import structlog
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from worker.processes.exit_reports import ExitNotes
-from worker.processes.program import Program, bury, spawn
+from worker.processes.exit_reports import ExitReporter
+from worker.processes.program import Program, reap_process, spawn_program
 
 log = structlog.get_logger()
 
 
-class IsolatedLinks:
+class IsolatedTasks:
     """Separate processes for tasks of one worker process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._exits = ExitNotes(settings)
+        self._exits = ExitReporter(settings)
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._leaving = False
         self._lock = threading.Lock()
 
-    def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
+    def run_task(self, link: Link, turn_id: str, session_id: str) -> None:
         """Run a task in a separate process (``isolated.py``), and wait for its end."""
         arguments = [link.task, str(link.attempt), turn_id, session_id]
         with self._lock:
             if self._leaving:
                 return  # a reaper announces the task again, to a worker that stays
-            process = spawn(
+            process = spawn_program(
                 Program(
                     name="alone",
                     command=[sys.executable, "-P", "-m", "worker.isolated", *arguments],
@@ -46,11 +46,11 @@ class IsolatedLinks:
         process.wait()
         with self._lock:
             self._processes.discard(process)
-        if code := bury(process):
-            self._exits.note(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
+        if code := reap_process(process):
+            self._exits.report_exit(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
         log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
 
-    def hand_over(self) -> None:
+    def stop_all(self) -> None:
         """Stop every process and start no other. Each process releases its turn without a strike."""
         with self._lock:
             self._leaving = True

@@ -18,7 +18,7 @@ class LivenessProbe:
         self._misses = misses
         self._lost = threading.Event()
         self._stopped = threading.Event()
-        threading.Thread(target=self._ask, name="liveness", daemon=True).start()
+        threading.Thread(target=self._probe_process, name="liveness", daemon=True).start()
 
     @property
     def lost(self) -> bool:
@@ -29,7 +29,7 @@ class LivenessProbe:
         """Stop probing, because the process is about to end."""
         self._stopped.set()
 
-    def _ask(self) -> None:
+    def _probe_process(self) -> None:
         missed = 0
         while not self._stopped.wait(self._every_seconds):
             missed = 0 if self._answers() else missed + 1

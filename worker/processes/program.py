@@ -86,7 +86,7 @@ class Program:
     worker: str = ""
 
 
-def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
+def spawn_program(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
     """Start a program tied to the calling *thread*: the kernel ends the program when that thread ends.
 
     Output is appended to ``log_file``, or passed through. Raises ``OSError``.
@@ -111,14 +111,14 @@ def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[by
         )
 
 
-def exited(process: subprocess.Popen[bytes]) -> bool:
+def has_exited(process: subprocess.Popen[bytes]) -> bool:
     """Return True if the process ended. It stays unreaped, so that its group's id cannot be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def bury(process: subprocess.Popen[bytes]) -> int:
+def reap_process(process: subprocess.Popen[bytes]) -> int:
     """Kill the rest of the process's group, reap the process, and return its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -126,24 +126,24 @@ def bury(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def ask_to_end(process: subprocess.Popen[bytes]) -> None:
+def request_stop(process: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to the process if it still runs."""
-    if not exited(process):
+    if not has_exited(process):
         os.kill(process.pid, signal.SIGTERM)
 
 
-def end(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
+def stop_process(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
     """Stop a process with SIGTERM, then with SIGKILL, and return its exit code."""
-    ask_to_end(process)
-    return await_end(process, time.monotonic() + grace_seconds, hurry)
+    request_stop(process)
+    return wait_or_kill(process, time.monotonic() + grace_seconds, hurry)
 
 
-def await_end(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
+def wait_or_kill(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
     """Wait for a process that got SIGTERM, then kill its whole group; return the exit code.
 
     The kill comes at ``until`` (``time.monotonic()``), or at once when ``hurry`` is set.
     """
     hurry = hurry or threading.Event()
-    while not exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):
+    while not has_exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):
         pass
-    return bury(process)
+    return reap_process(process)

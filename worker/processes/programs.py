@@ -16,7 +16,7 @@ from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.processes.cpus import usable_cpus
-from worker.processes.exit_reports import ExitNotes
+from worker.processes.exit_reports import ExitReporter
 from worker.processes.program import CHECK_SLOTS_VARIABLE, SUPERVISED, Program
 
 #: Environment variable with the file that a program touches while it works.
@@ -27,14 +27,14 @@ _TURNS = (sys.executable, "-P", "-c", "from worker.cli import main; main()")
 _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
-def state_dir(settings: Settings) -> Path:
+def ensure_state_dir(settings: Settings) -> Path:
     """Return the state folder under HELIX_ROOT, and create it if it is missing. Raises ``OSError``."""
     directory = settings.root / STATE_DIR
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
 
 
-def marks_dir() -> Path:
+def ensure_ready_dir() -> Path:
     """Return the private folder for ready files, in memory: a sick disk must not look like a dead worker.
 
     Raises:
@@ -50,7 +50,7 @@ def marks_dir() -> Path:
     return Path(tempfile.mkdtemp(prefix="helix-turns-"))  # somebody else has that name
 
 
-def environ_of(settings: Settings, **more: str) -> dict[str, str]:
+def build_environ(settings: Settings, **more: str) -> dict[str, str]:
     """Return our environment variables with exactly these settings, for a new process."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
@@ -65,16 +65,16 @@ class ProcessSlots:
     check_slots: int
 
 
-def shares(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
+def share_slots(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
     """Distribute a worker's slots over its processes, one per CPU by default."""
     number = min(processes or usable_cpus(), settings.run_slots)
     return [
-        ProcessSlots(_share(settings.run_slots, number, place), max(1, _share(CHECK_SLOTS, number, place)))
+        ProcessSlots(_slot_share(settings.run_slots, number, place), max(1, _slot_share(CHECK_SLOTS, number, place)))
         for place in range(number)
     ]
 
 
-def _share(slots: int, number: int, place: int) -> int:
+def _slot_share(slots: int, number: int, place: int) -> int:
     return slots // number + (place < slots % number)
 
 
@@ -96,29 +96,29 @@ def worker_name(number: int) -> str:
     return f"worker-{os.getpid()}-{_START}-{number}@{socket.gethostname()}"
 
 
-def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
+def build_exit_handler(settings: Settings) -> Callable[[Program, int, int], None]:
     """Return a callback that reports the exits of workers to the store."""
-    notes = ExitNotes(settings)
+    notes = ExitReporter(settings)
 
     def note(program: Program, pid: int, code: int) -> None:
         if program.worker:
-            notes.note(program.worker, pid, code)
+            notes.report_exit(program.worker, pid, code)
 
     return note
 
 
-def workers(settings: Settings, processes: int | None = None) -> list[Program]:
+def worker_programs(settings: Settings, processes: int | None = None) -> list[Program]:
     """Return a worker's processes, one per CPU by default. Each runs agents and validates answers."""
-    state, marks = state_dir(settings), marks_dir()
+    state, marks = ensure_state_dir(settings), ensure_ready_dir()
     started: list[Program] = []
-    for number, share in enumerate(shares(settings, processes), 1):
+    for number, share in enumerate(share_slots(settings, processes), 1):
         ready = marks / f"worker-{os.getpid()}-{number}-{secrets.token_hex(4)}.ready"
         slots = {CHECK_SLOTS_VARIABLE: str(share.check_slots)}
         started.append(
             Program(
                 name=f"worker-{number}",
                 command=worker_command(share.run_slots, number),
-                environ=environ_of(
+                environ=build_environ(
                     replace(settings, run_slots=share.run_slots),
                     **{READY_VARIABLE: str(ready), SUPERVISED: "yes"},
                     **slots,
@@ -135,40 +135,40 @@ def workers(settings: Settings, processes: int | None = None) -> list[Program]:
     return started
 
 
-def web(settings: Settings, host: str, port: int) -> Program:
+def web_program(settings: Settings, host: str, port: int) -> Program:
     """Return the relay as a program, ready when ``/healthz`` answers and restarted when it stops answering."""
     return Program(
         name="web",
         command=[*_TURNS, "web", "--host", host, "--port", str(port)],
-        environ=environ_of(settings),
-        cwd=state_dir(settings),
-        ready=lambda pid: answers(host, port, "/healthz") == http.HTTPStatus.OK,
+        environ=build_environ(settings),
+        cwd=ensure_state_dir(settings),
+        ready=lambda pid: fetch_status(host, port, "/healthz") == http.HTTPStatus.OK,
         # Any status counts: an overloaded relay still works.
-        answers=lambda: answers(host, port, "/healthz") > 0,
+        answers=lambda: fetch_status(host, port, "/healthz") > 0,
         grace_seconds=10.0,
         alongside=True,
     )
 
 
-def traces(settings: Settings) -> Program:
+def traces_program(settings: Settings) -> Program:
     """Return the sender of traces as a program; turns do not depend on it."""
     return Program(
         name="traces",
         command=[*_TURNS, "traces"],
-        environ=environ_of(settings),
-        cwd=state_dir(settings),
+        environ=build_environ(settings),
+        cwd=ensure_state_dir(settings),
         alongside=True,
     )
 
 
-def flower(settings: Settings, port: int, password: str) -> Program:
+def flower_program(settings: Settings, port: int, password: str) -> Program:
     """Return Flower as a program on loopback, with a password and persistent history."""
     options: Mapping[str, str] = {
         "FLOWER_ADDRESS": "127.0.0.1",
         "FLOWER_PORT": str(port),
         "FLOWER_BASIC_AUTH": f"turns:{password}",  # not on the command line, which every user can read
         "FLOWER_PERSISTENT": "true",
-        "FLOWER_DB": str(state_dir(settings) / "flower"),
+        "FLOWER_DB": str(ensure_state_dir(settings) / "flower"),
         "FLOWER_STATE_SAVE_INTERVAL": "5000",
         "FLOWER_MAX_TASKS": "20000",
         "FLOWER_TASKS_COLUMNS": "kwargs,name,state,result,worker,received,runtime,uuid",
@@ -176,14 +176,14 @@ def flower(settings: Settings, port: int, password: str) -> Program:
     return Program(
         name="flower",
         command=[sys.executable, "-P", "-m", "worker.cli.installation.flower"],
-        environ=environ_of(settings, **options),
-        cwd=state_dir(settings),
-        ready=lambda pid: answers("127.0.0.1", port, "/healthcheck") > 0,
+        environ=build_environ(settings, **options),
+        cwd=ensure_state_dir(settings),
+        ready=lambda pid: fetch_status("127.0.0.1", port, "/healthcheck") > 0,
         alongside=True,
     )
 
 
-def answers(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
+def fetch_status(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
     """Return the HTTP status of a server, or 0 if it does not answer within ``seconds``."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:

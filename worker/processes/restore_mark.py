@@ -11,7 +11,7 @@ from api_client.contract.settings import STATE_DIR
 MARK = "restoring"
 
 
-def require_whole(root: Path) -> None:
+def require_complete_restore(root: Path) -> None:
     """Raise ``RestoreRefused`` if the installation is only half restored."""
     if (root / STATE_DIR / MARK).exists():
         raise RestoreRefused(f"{root} is half restored: run the same `turns restore` again, then start")

@@ -18,7 +18,15 @@ import structlog
 
 from api_client.contract.errors import HelixError
 from worker.processes.liveness import LivenessProbe
-from worker.processes.program import STAYS_DOWN, Program, ask_to_end, await_end, bury, exited, spawn
+from worker.processes.program import (
+    STAYS_DOWN,
+    Program,
+    has_exited,
+    reap_process,
+    request_stop,
+    spawn_program,
+    wait_or_kill,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +44,7 @@ class NotReady(HelixError):
     code = "process_not_ready"
 
 
-class _Child:
+class _SupervisedProgram:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.process: subprocess.Popen[bytes] | None = None
@@ -50,11 +58,11 @@ class _Child:
         self.delay = FIRST_DELAY_SECONDS
         self.stays_down = False  # an operator stopped it
 
-    def ask(self) -> None:
+    def start_probe(self) -> None:
         if self.program.answers:
             self.liveness = LivenessProbe(self.program.answers, self.program.ask_seconds, self.program.misses)
 
-    def ask_no_more(self) -> None:
+    def stop_probe(self) -> None:
         if self.liveness:
             self.liveness.stop()
         self.liveness = None
@@ -78,7 +86,7 @@ class Supervisor:
         show_seconds: float = SHOW_SECONDS,
         on_exit: Callable[[Program, int, int], None] = lambda program, pid, code: None,
     ) -> None:
-        self._children = {program.name: _Child(program) for program in programs}
+        self._children = {program.name: _SupervisedProgram(program) for program in programs}
         self._logs = logs
         self._stable_seconds = stable_seconds
         self._stopping = threading.Event()
@@ -91,7 +99,7 @@ class Supervisor:
         self._ticked_at = math.inf
         self._on_exit = on_exit
         # A daemon: if the interpreter ends without stop(), the kernel ends the children.
-        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._watch_programs, name="supervisor", daemon=True)
 
     def __enter__(self) -> Self:
         try:
@@ -192,11 +200,11 @@ class Supervisor:
                 raise TimeoutError(f"{name} is not ready after {seconds:g} s")
             return self.pid(name)
 
-    def _watch(self) -> None:
+    def _watch_programs(self) -> None:
         try:
             while not self._stopping.is_set():
                 self._look.clear()
-                self._tick()
+                self._check_programs()
                 if not self._stopping.is_set():
                     quiet = _QUIET_SECONDS if self._all_work else _TICK_SECONDS
                     self._look.wait(quiet if self._settled.is_set() else _START_TICK_SECONDS)
@@ -204,12 +212,12 @@ class Supervisor:
             self._failure = error
         finally:
             self._stopping.set()
-            for group in reversed(self._groups()):
-                self._end(group)
+            for group in reversed(self._group_programs()):
+                self._stop_group(group)
             self._settled.set()
 
-    def _groups(self) -> list[list[_Child]]:
-        groups: list[list[_Child]] = []
+    def _group_programs(self) -> list[list[_SupervisedProgram]]:
+        groups: list[list[_SupervisedProgram]] = []
         for child in self._children.values():
             if groups and child.program.alongside:
                 groups[-1].append(child)
@@ -217,26 +225,26 @@ class Supervisor:
                 groups.append([child])
         return groups
 
-    def _end(self, group: list[_Child]) -> None:
+    def _stop_group(self, group: list[_SupervisedProgram]) -> None:
         for child in group:
-            child.ask_no_more()
+            child.stop_probe()
             if child.process:
-                ask_to_end(child.process)
+                request_stop(child.process)
         asked_at = time.monotonic()
         for child in group:
             if child.process:
-                await_end(child.process, asked_at + child.program.grace_seconds, self._hurry)
-                self._set(child, process=None, ready=False)
+                wait_or_kill(child.process, asked_at + child.program.grace_seconds, self._hurry)
+                self._set_state(child, process=None, ready=False)
 
-    def _tick(self) -> None:
+    def _check_programs(self) -> None:
         now = time.monotonic()
         if (late := now - self._ticked_at) > SHOW_SECONDS:  # the machine was frozen: nobody could touch a ready file
             for child in self._children.values():
                 child.started_at, child.marked_at = child.started_at + late, child.marked_at + late
         self._ticked_at = now
-        for group in self._groups():
+        for group in self._group_programs():
             for child in group:
-                self._look_after(child)
+                self._check_program(child)
             if not all(child.proven for child in group):
                 return  # later groups wait
         self._settled.set()
@@ -249,45 +257,47 @@ class Supervisor:
     def _all_work(self) -> bool:
         return all(child.stays_down or (child.ready and not child.kill_at) for child in self._children.values())
 
-    def _look_after(self, child: _Child) -> None:
+    def _check_program(self, child: _SupervisedProgram) -> None:
         if child.process is None:
             if time.monotonic() >= child.start_at:
-                self._start(child)
-        elif exited(child.process):
-            self._exited(child)
+                self._start_program(child)
+        elif has_exited(child.process):
+            self._handle_exit(child)
         elif not child.ready:
             self._check_ready(child)
         else:
             self._check_works(child)
 
-    def _start(self, child: _Child) -> None:
+    def _start_program(self, child: _SupervisedProgram) -> None:
         name = child.program.name
-        process = spawn(child.program, self._logs / f"{name}.log" if self._logs else None)
+        process = spawn_program(child.program, self._logs / f"{name}.log" if self._logs else None)
         child.started_at = child.marked_at = time.monotonic()
         child.kill_at, child.mark = 0.0, 0
-        self._set(child, process=process, ready=False)
-        threading.Thread(target=self._await_end, args=(process.pid,), name="await-end", daemon=True).start()
+        self._set_state(child, process=process, ready=False)
+        threading.Thread(target=self._wait_for_exit, args=(process.pid,), name="await-end", daemon=True).start()
         log.debug("process.started", name=name, pid=process.pid)
 
-    def _await_end(self, pid: int) -> None:
+    def _wait_for_exit(self, pid: int) -> None:
         with contextlib.suppress(ChildProcessError):  # already reaped
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self._look.set()
 
-    def _check_ready(self, child: _Child) -> None:
+    def _check_ready(self, child: _SupervisedProgram) -> None:
         program = child.program
         if (program.ready_file is None or program.ready_file.exists()) and program.ready(self.pid(program.name)):
             if child.proven:
                 log.info("process.restarted", name=program.name, pid=self.pid(program.name))
             child.proven = True
-            child.ask()
-            self._set(child, process=child.process, ready=True)
+            child.start_probe()
+            self._set_state(child, process=child.process, ready=True)
         elif self._ticked_at - child.started_at > program.ready_seconds:
             self.kill(program.name)
             if not child.proven:
-                raise NotReady(f"{program.name} was not ready after {program.ready_seconds:g} s{self._tail(program)}")
+                raise NotReady(
+                    f"{program.name} was not ready after {program.ready_seconds:g} s{self._log_tail(program)}"
+                )
 
-    def _check_works(self, child: _Child) -> None:
+    def _check_works(self, child: _SupervisedProgram) -> None:
         """Stop a ready program that no longer works. It is restarted like any other."""
         program, now = child.program, self._ticked_at
         if child.kill_at:
@@ -301,23 +311,23 @@ class Supervisor:
             return
         if not (program.stale_seconds and program.ready_file):
             return
-        if (mark := _mark(program.ready_file)) != child.mark:
+        if (mark := _read_mtime(program.ready_file)) != child.mark:
             child.mark, child.marked_at = mark, now
         if not mark or now - child.marked_at > program.stale_seconds:
             log.error("process.stale", name=program.name, pid=self.pid(program.name), seconds=program.stale_seconds)
             child.kill_at = now + program.grace_seconds
             self.kill(program.name, signal.SIGTERM)
 
-    def _exited(self, child: _Child) -> None:
+    def _handle_exit(self, child: _SupervisedProgram) -> None:
         assert child.process is not None  # noqa: S101 - a fact for the type checker
-        child.ask_no_more()
+        child.stop_probe()
         name, pid = child.program.name, child.process.pid
         with self._changed:  # kill() must not signal a reused process id
-            code = bury(child.process)
+            code = reap_process(child.process)
             child.process, child.ready = None, False
             self._changed.notify_all()
         if not child.proven:
-            raise NotReady(f"{name} ended at its start with exit code {code}{self._tail(child.program)}")
+            raise NotReady(f"{name} ended at its start with exit code {code}{self._log_tail(child.program)}")
         self._on_exit(child.program, pid, code)
         if code == STAYS_DOWN:
             log.warning("process.stays_down", name=name, pid=pid)
@@ -332,12 +342,12 @@ class Supervisor:
         log.warning("process.exited", name=name, pid=pid, exit_code=code, restart_seconds=child.delay)
         child.delay = min(child.delay * 2, LAST_DELAY_SECONDS)
 
-    def _set(self, child: _Child, *, process: subprocess.Popen[bytes] | None, ready: bool) -> None:
+    def _set_state(self, child: _SupervisedProgram, *, process: subprocess.Popen[bytes] | None, ready: bool) -> None:
         with self._changed:
             child.process, child.ready = process, ready
             self._changed.notify_all()
 
-    def _tail(self, program: Program) -> str:
+    def _log_tail(self, program: Program) -> str:
         if self._logs is None:
             return ""
         path = self._logs / f"{program.name}.log"
@@ -345,7 +355,7 @@ class Supervisor:
         return "".join(f"\n  {line}" for line in [f"its log, {path}:", *lines])
 
 
-def _mark(path: Path) -> int:
+def _read_mtime(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
     except OSError:

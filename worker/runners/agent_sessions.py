@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import structlog
 
-from worker.files.safe_io import made, opened, read, replace
-from worker.files.session import RULES, continued_session
+from worker.files.safe_io import ensure_folder, open_folder, read_file, replace_file
+from worker.files.session import RULES, find_agent_session
 from worker.runners.base import Order
 
 log = structlog.get_logger()
@@ -31,22 +31,22 @@ _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 T = TypeVar("T")
 
 
-def session_of(order: Order) -> str:
+def agent_session_id(order: Order) -> str:
     """Return the agent session of a run, a UUID derived from its process tag."""
-    return str(uuid.uuid5(_RUNS, order.mark))
+    return str(uuid.uuid5(_RUNS, order.process_tag))
 
 
-def home_of(order: Order) -> Path:
+def home_folder(order: Order) -> Path:
     """Return the HOME of a run."""
     return order.workdir / TRANSCRIPTS / order.directory.name
 
 
-def file_of(order: Order, session: str, ending: str) -> Path:
+def session_file(order: Order, session: str, ending: str) -> Path:
     """Return the path of a kept agent session."""
     return order.workdir / TRANSCRIPTS / f"{session}{ending}"
 
 
-def continued(
+def find_continued_session(
     order: Order, ending: str, most: int, reader: Callable[[bytes], T], *, history: bool = True
 ) -> tuple[str, str, T] | None:
     """Find the agent session that a run continues; return its id, what it holds, and its parsed file.
@@ -57,28 +57,28 @@ def continued(
     """
     candidates = [(order.agent_session, "message")]
     if history:
-        candidates.append((continued_session(order.workdir, order.messages), "history"))
+        candidates.append((find_agent_session(order.workdir, order.messages), "history"))
     for session, knows in candidates:
         if not _UUID.fullmatch(session):
             continue
         try:
-            with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as folder:
-                return session, knows, reader(read(f"{session}{ending}", folder, most))
+            with open_folder(order.workdir) as root, open_folder(TRANSCRIPTS, root) as folder:
+                return session, knows, reader(read_file(f"{session}{ending}", folder, most))
         except (OSError, ValueError) as error:
             log.warning("agent.session_gone", agent_session=session, reason=str(error))
     return None
 
 
-def keep(order: Order, ending: str, content: Callable[[], bytes]) -> str:
+def keep_session(order: Order, ending: str, content: Callable[[], bytes]) -> str:
     """Keep a complete run's session; return its name, or an empty text if that failed.
 
     ``content`` may raise ``OSError`` and ``ValueError``.
     """
-    session = session_of(order)
+    session = agent_session_id(order)
     try:
         packed = content()
-        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
-            replace(f"{session}{ending}", packed, folder)
+        with open_folder(order.workdir) as root, ensure_folder(root, TRANSCRIPTS) as folder:
+            replace_file(f"{session}{ending}", packed, folder)
             os.fsync(folder)
     except (OSError, ValueError) as error:
         log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
@@ -86,16 +86,16 @@ def keep(order: Order, ending: str, content: Callable[[], bytes]) -> str:
     return session
 
 
-def put_aside(file: Path) -> None:
+def discard_session(file: Path) -> None:
     """Rename the file of a session that the agent rejects, so that the next run starts fresh."""
     if file.is_file():
         file.rename(file.with_suffix(".refused"))
 
 
-def instructions_of(order: Order) -> str:
+def read_instructions(order: Order) -> str:
     """Return the content of the session's CLAUDE.md, or an empty text."""
     try:
-        with opened(order.workdir) as session:
-            return read(RULES, session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")
+        with open_folder(order.workdir) as session:
+            return read_file(RULES, session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -12,7 +12,7 @@ _LENGTH, MOST = 6, 24
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
-def digests_of(text: str, *, cut: bool) -> tuple[str, ...]:
+def digest_sequences(text: str, *, cut: bool) -> tuple[str, ...]:
     """Return digests of word sequences spread over a text, ignoring case and punctuation.
 
     The last word of a ``cut`` text is left out, because it may be incomplete.
@@ -22,15 +22,15 @@ def digests_of(text: str, *, cut: bool) -> tuple[str, ...]:
     length = min(_LENGTH, len(words))
     starts = range(len(words) - length + 1) if words else range(0)
     spread = dict.fromkeys(starts[at * (len(starts) - 1) // (MOST - 1)] for at in range(MOST)) if starts else ()
-    return tuple(dict.fromkeys(_digest(words[start : start + length]) for start in spread))
+    return tuple(dict.fromkeys(_digest_words(words[start : start + length]) for start in spread))
 
 
-def digests_in(digests: Iterable[str], text: str) -> set[str]:
+def find_digests(digests: Iterable[str], text: str) -> set[str]:
     """Return the digests whose word sequences occur in a text."""
     wanted, words = set(digests), _WORD.findall(text.casefold())
     lengths = {int(digest.partition(":")[0]) for digest in wanted}
-    return wanted & {_digest(words[at : at + n]) for n in lengths for at in range(len(words) - n + 1)}
+    return wanted & {_digest_words(words[at : at + n]) for n in lengths for at in range(len(words) - n + 1)}
 
 
-def _digest(words: Sequence[str]) -> str:
+def _digest_words(words: Sequence[str]) -> str:
     return f"{len(words)}:{blake2b(' '.join(words).encode(), digest_size=5).hexdigest()}"

@@ -27,7 +27,7 @@ from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
 from worker.runners import tool_gate
 from worker.runners.approval_client import GO, LATER, NO, YES
 from worker.runners.base import Order
-from worker.runners.named_files import digests_of
+from worker.runners.named_files import digest_named_files
 
 log = structlog.get_logger()
 
@@ -37,22 +37,22 @@ _PREFIX, _SOCKET = "helix-net-", "alive.sock"
 _MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
 
 
-def digest_of(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
+def digest_call(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
     """Return the digest of a tool call, in which the delivery's folder is replaced by ``.``."""
     said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
+def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
     """Return the question for a person about a call; None if no rule asks for a decision.
 
     ``call`` is the call's id if the agent will continue with this very call; other agents repeat the call in a new run.
     """
     tools, folder = order.tools, str(order.directory)
-    rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
+    rule = tool_gate.find_rule(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
     if not rule or rule.get("do", "ask") != "ask":
         return None
-    asked, digest = ToolRule(**rule), digest_of(tool, given, folder)
+    asked, digest = ToolRule(**rule), digest_call(tool, given, folder)
     # The next delivery has another folder, so a repeated call is shown without this folder's name.
     shown = given if call else json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
     waits = WaitingCall(
@@ -60,14 +60,14 @@ def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -
         tool=tool,
         arguments=shown,
         digest=digest,
-        files=digests_of(given, order.directory),
+        files=digest_named_files(given, order.directory),
         wait_seconds=asked.wait_seconds,
         who=asked.who,
     )
     return waits.interruption(tools.secrets if tools else ())
 
 
-def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
+def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
     """Build the input for a run's tool hook; ``boxed`` tells whether the agent runs in a sandbox."""
     tools = order.tools
     if tools is None:
@@ -98,7 +98,7 @@ class ApprovalServer:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen(64)
-        threading.Thread(target=self._serve, name="permits", daemon=True).start()
+        threading.Thread(target=self._serve_calls, name="permits", daemon=True).start()
 
     def close(self) -> None:
         """Stop answering and delete the socket."""
@@ -107,10 +107,10 @@ class ApprovalServer:
         self._listener.close()
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def answer(self, call: Mapping[str, Any]) -> str:
+    def answer_call(self, call: Mapping[str, Any]) -> str:
         """Return the decision on a call: ``YES``, ``NO``, ``GO`` or ``LATER`` (``approval_client``)."""
         tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
-        digest = digest_of(tool, arguments, str(self._folder))
+        digest = digest_call(tool, arguments, str(self._folder))
         same = digest == self._question.digest
         if call["ended"]:
             self._running = self._running and not same
@@ -125,19 +125,19 @@ class ApprovalServer:
             self._put_off.add(digest)
             return LATER
         self._open = False
-        if not (asks and same and self._uses_up(arguments)):
+        if not (asks and same and self._use_approval(arguments)):
             return GO
         self.used, self._running = True, bool(call["waits"])
         return YES
 
-    def _uses_up(self, arguments: Mapping[str, Any]) -> bool:
+    def _use_approval(self, arguments: Mapping[str, Any]) -> bool:
         reach("permit.asked")
-        if digests_of(arguments, self._folder) != dict(self._question.files):
+        if digest_named_files(arguments, self._folder) != dict(self._question.files):
             log.warning("permit.files_changed", call=self._question.digest)
             return False
         return bool(self._use_up and self._use_up())
 
-    def _serve(self) -> None:
+    def _serve_calls(self) -> None:
         while True:
             try:
                 line, _ = self._listener.accept()
@@ -146,12 +146,12 @@ class ApprovalServer:
             with line:
                 try:
                     line.settimeout(_TO_ARRIVE)
-                    if said := self._read(line):
-                        line.sendall(self.answer(json.loads(said)).encode())
+                    if said := self._read_call(line):
+                        line.sendall(self.answer_call(json.loads(said)).encode())
                 except Exception as error:  # without an answer, no call runs
                     log.warning("permit.not_answered", error=f"{type(error).__name__}: {error}"[:200])
 
-    def _read(self, line: socket.socket) -> bytes:
+    def _read_call(self, line: socket.socket) -> bytes:
         said = b""
         while piece := line.recv(65_536):
             said += piece

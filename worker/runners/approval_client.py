@@ -21,7 +21,7 @@ _PATIENCE = 150.0
 _CREDENTIALS = struct.Struct("3i")
 
 
-def ask(
+def ask_approval_server(
     server: Mapping[str, Any] | None,
     tool: str,
     arguments: Mapping[str, Any],

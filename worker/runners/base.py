@@ -102,7 +102,7 @@ class Order:
     interruption: Interruption | None = None
 
     @property
-    def mark(self) -> str:
+    def process_tag(self) -> str:
         """The run's process tag: ``<turn>.<attempt>.<delivery>``."""
         return f"{self.turn_id}.{self.attempt}.{self.delivery}"
 
@@ -157,7 +157,7 @@ class Stop(Protocol):
         ...
 
 
-def stop_reason(stop: Stop) -> str:
+def find_stop_reason(stop: Stop) -> str:
     """Return why an agent must end; empty while the worker's lease is in doubt."""
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
@@ -217,7 +217,7 @@ class AsyncRunner(Protocol):
 AnyRunner = Runner | AsyncRunner
 
 
-def in_loop(runner: object) -> TypeGuard[AsyncRunner]:
+def runs_in_loop(runner: object) -> TypeGuard[AsyncRunner]:
     """Return whether a runner runs in the event loop."""
     return hasattr(runner, "run_async")  # ten times faster than isinstance with a protocol
 

@@ -23,24 +23,24 @@ _MOST_WORDS, _MOST_ENTRIES, _MOST_BYTES = 2_000, 2_000, 64 * 2**20
 _OURS = frozenset({"marks"})
 
 
-def digests_of(arguments: Mapping[str, Any], folder: Path) -> dict[str, str]:
+def digest_named_files(arguments: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the digest of each file or folder named in the arguments, relative to ``folder``.
 
     The folder itself is named ``.``, so digests of two deliveries can be compared.
     """
-    words = list(dict.fromkeys(_words(arguments)))[:_MOST_WORDS]
+    words = list(dict.fromkeys(_split_words(arguments)))[:_MOST_WORDS]
     bases = [folder, *(folder / word for word in words if _is_folder(folder / word))]
     found: dict[str, str] = {}
     for word in words:
         for base in bases:
             path = os.path.normpath(base / word)
             name = os.path.relpath(path, folder) if Path(path).is_relative_to(folder) else path
-            if name not in found and (digest := _digest(Path(path), folder)):
+            if name not in found and (digest := _digest_path(Path(path), folder)):
                 found[name] = digest
     return found
 
 
-def _words(value: Any, depth: int = 3) -> Iterator[str]:
+def _split_words(value: Any, depth: int = 3) -> Iterator[str]:
     if isinstance(value, str):
         yield from filter(None, (value, *_BETWEEN.split(value)))
         try:
@@ -49,13 +49,13 @@ def _words(value: Any, depth: int = 3) -> Iterator[str]:
             quoted = [text for pair in _QUOTED.findall(value) for text in pair]
         for word in quoted if depth else ():  # a name with blanks, or a nested command
             if word != value:
-                yield from _words(word, depth - 1)
+                yield from _split_words(word, depth - 1)
     elif isinstance(value, Mapping):
         for each in value.values():
-            yield from _words(each)
+            yield from _split_words(each)
     elif isinstance(value, list):
         for each in value:
-            yield from _words(each)
+            yield from _split_words(each)
 
 
 def _is_folder(path: Path) -> bool:
@@ -65,7 +65,7 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _digest(path: Path, folder: Path) -> str:
+def _digest_path(path: Path, folder: Path) -> str:
     digest, found = hashlib.sha256(), False
     try:
         facts = path.lstat()
@@ -82,7 +82,7 @@ def _digest(path: Path, folder: Path) -> str:
             _add_entries(digest, path, folder)
     elif stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_BYTES:
         try:
-            with open(path, "rb", opener=_opener) as file:
+            with open(path, "rb", opener=_open_nonblocking) as file:
                 digest.update(file.read(_MOST_BYTES))
         except OSError as error:
             digest.update(f"{error.errno} {facts.st_size} {facts.st_mtime_ns}".encode())
@@ -91,7 +91,7 @@ def _digest(path: Path, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _opener(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 

@@ -37,7 +37,7 @@ class Tokens:
     def __add__(self, other: Tokens) -> Tokens:
         return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in TOKENS})
 
-    def cost(self, prices: Prices) -> float:
+    def compute_cost(self, prices: Prices) -> float:
         """Return the cost in US dollars."""
         price = {name: float(prices.get(name, 0.0)) for name in ("input", "output")}
         read = float(prices.get("cache_read", price["input"]))
@@ -51,18 +51,18 @@ class Tokens:
 TOKENS = tuple(field.name for field in fields(Tokens))
 
 
-def is_named(name: str, pattern: str) -> bool:
+def matches_name(name: str, pattern: str) -> bool:
     """Return whether a name matches a pattern, in which ``*`` is any text."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
 
 
-def prices_of(model: str, prices: Prices) -> Prices:
+def find_prices(model: str, prices: Prices) -> Prices:
     """Return the prices of a model: those of the closest matching name, or the block's own."""
-    fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and is_named(model, name)]
+    fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and matches_name(model, name)]
     return prices[max(fitting, key=lambda name: len(name.replace("*", "")))] if fitting else prices
 
 
-def charged(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Prices) -> dict[str, Any]:
+def compute_usage(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Prices) -> dict[str, Any]:
     """Return the usage of a run, with its cost.
 
     ``counted`` are tokens per model from the model proxy. Without them, the usage ``said`` by the agent counts, and its
@@ -75,7 +75,7 @@ def charged(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Pric
     usage = {name: amount for name, amount in said.items() if name not in TOKENS}
     usage |= {name: amount for name in TOKENS if (amount := getattr(total, name))}
     if prices:
-        usage["cost_usd"] = sum(tokens.cost(prices_of(model, prices)) for model, tokens in counted.items())
+        usage["cost_usd"] = sum(tokens.compute_cost(find_prices(model, prices)) for model, tokens in counted.items())
     return usage
 
 
@@ -83,7 +83,7 @@ def _tokens_of(said: Mapping[str, Any]) -> Tokens:
     return Tokens(**{name: amount for name in TOKENS if isinstance(amount := said.get(name), int) and amount > 0})
 
 
-def summed(calls: Iterable[tuple[str, Tokens]], before: Mapping[str, Tokens]) -> dict[str, Tokens]:
+def sum_tokens(calls: Iterable[tuple[str, Tokens]], before: Mapping[str, Tokens]) -> dict[str, Tokens]:
     """Add the tokens of calls to ``before``, per model."""
     found = dict(before)
     for model, tokens in calls:

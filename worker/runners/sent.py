@@ -30,17 +30,17 @@ class SentInput:
         kept: list[dict[str, str]] = []
         for message in reversed(self.messages):
             text = redact(message.get("content", ""))
-            kept.append({"role": message.get("role", ""), "content": _end_of(text, left)})
+            kept.append({"role": message.get("role", ""), "content": _cut_beginning(text, left)})
             left -= min(left, len(text))
-        stored: dict[str, Any] = {"system": _beginning_of(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
+        stored: dict[str, Any] = {"system": _cut_end(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
         return stored | ({"continues": self.continues} if self.continues else {})
 
 
-def _beginning_of(text: str, most: int) -> str:
+def _cut_end(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters are left out here]"
 
 
-def _end_of(text: str, most: int) -> str:
+def _cut_beginning(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"[{len(text) - most} characters are left out here]\n{text[len(text) - most :]}"

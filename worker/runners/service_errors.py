@@ -40,7 +40,7 @@ _SPAN = re.compile(r"(\d{1,13}(?:\.\d{1,9})?) ?(ms|[smhd]?)[a-z]{0,6}[ .]?", re.
 _UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def fault_of(status: int, said: str) -> str:
+def classify_fault(status: int, said: str) -> str:
     """Classify a service's error as a ``contract.completion.Fault``; empty for other errors.
 
     ``status`` is the HTTP status; 0 without a response.
@@ -59,15 +59,15 @@ def is_spent(status: int, said: str) -> bool:
     return status == 402 or SPENT.search(said) is not None
 
 
-def passes(status: int, said: str = "") -> bool:
+def is_temporary(status: int, said: str = "") -> bool:
     """Return whether an error is temporary; ``status`` 0 means no response."""
     lasts = is_spent(status, said) or (status != 429 and TOO_LONG.search(said))
     return not lasts and (not status or status >= 500 or status in _PASSING)
 
 
-def status_of(error: object, http: int = 0) -> int:
+def find_status(error: object, http: int = 0) -> int:
     """Return the status named in an error, even inside a gateway's 5xx; otherwise the HTTP status."""
-    layers = list(_layers(error))
+    layers = list(_nested_errors(error))
     said = [
         str(layer.get(name)).strip() for layer in layers for name in _CODES if not isinstance(layer.get(name), bool)
     ]
@@ -77,7 +77,7 @@ def status_of(error: object, http: int = 0) -> int:
     return named if http < 400 or (http >= 500 and 0 < named < 500) else http
 
 
-def _layers(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
+def _nested_errors(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
     """Yield an error and its nested errors, innermost first."""
     if isinstance(error, str) and error.lstrip()[:1] in {"{", "["}:
         with contextlib.suppress(ValueError, RecursionError):
@@ -85,7 +85,7 @@ def _layers(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]
     for each in error[:9] if isinstance(error, list) else [error]:
         if isinstance(each, dict) and depth:
             for name in _INSIDE:
-                yield from _layers(each.get(name), depth - 1)
+                yield from _nested_errors(each.get(name), depth - 1)
             yield each
 
 
@@ -99,21 +99,21 @@ def plain_words(said: str) -> str:
     return " ".join(html.unescape(_MARKUP.sub(" ", said)).split())[:300]
 
 
-def wait_of(headers: Mapping[str, str], error: object = None) -> float:
+def find_wait(headers: Mapping[str, str], error: object = None) -> float:
     """Return the seconds to wait that a service's headers or error name; 0 for none."""
     named = dict(headers)
-    for layer in _layers(error):
+    for layer in _nested_errors(error):
         named |= {str(name).lower(): str(value) for name, value in layer.items()}
-    asked = [unit * _span(named[name]) for name, unit in _WAITS.items() if name in named]
-    asked += map(_span, _IN_WORDS.findall(named.get("message", "")[:2000]))
+    asked = [unit * _parse_span(named[name]) for name, unit in _WAITS.items() if name in named]
+    asked += map(_parse_span, _IN_WORDS.findall(named.get("message", "")[:2000]))
     if wait := next(filter(None, asked), 0.0):
         return wait
-    resets = {name: _span(value) for name, value in named.items() if "ratelimit" in name and "reset" in name}
+    resets = {name: _parse_span(value) for name, value in named.items() if "ratelimit" in name and "reset" in name}
     used_up = [wait for name, wait in resets.items() if named.get(name.replace("reset", "remaining")) == "0"]
     return max(used_up) if used_up else min(resets.values(), default=0.0)
 
 
-def _span(text: str) -> float:
+def _parse_span(text: str) -> float:
     """Parse ``36``, ``6m0s``, ``20ms``, an epoch time or a date as seconds from now."""
     text, found = text.strip(), 0.0
     if re.fullmatch(rf"(?:{_SPAN.pattern}){{1,6}}", text, re.IGNORECASE | re.ASCII):

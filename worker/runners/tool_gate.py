@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from worker.runners.tool_rules.agent_tools import names_of
-from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
-from worker.runners.tool_rules.shell_commands import commands_of, program_of, texts_of
+from worker.runners.tool_rules.agent_tools import tool_names
+from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
+from worker.runners.tool_rules.shell_commands import find_commands, matchable_texts, program_name
 from worker.runners.tool_rules.shell_words import ShellCommand
 from worker.runners.tool_rules.touched_paths import (
     WORKING_FOLDERS,
-    folder_fit,
-    folders_of,
+    find_folders,
+    match_folder,
     paths_of_command,
     paths_of_tool,
 )
@@ -38,38 +38,38 @@ _PROGRAMS = re.compile(
 _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 
 
-def ruling(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
+def find_rule(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
     """Return the first rule that matches a tool call, or an empty mapping.
 
     Without a rule, the agent's own permissions decide. Each command of a line is checked by itself, and the strictest
     result counts. ``root`` is HELIX_ROOT; relative paths in ``arguments`` start at ``folder``, where the agent works.
     """
-    call = _Call(tool, arguments, root, folder)
+    call = _RuledCall(tool, arguments, root, folder)
     parts: list[ShellCommand | None] = [*call.commands] if len(call.commands) == 1 else [*call.commands, None]
-    found = [(_ruling(rules, call, each), each) for each in parts]
+    found = [(_find_rule(rules, call, each), each) for each in parts]
     # Whole lines and wrapped commands may make the result stricter, but need no rule that allows them.
     counts = [rule for rule, part in found if rule or not call.commands or (part and not part.wrapped)]
-    return max(counts, key=_strictness, default={})
+    return max(counts, key=_rank_rule, default={})
 
 
-def _ruling(rules: Sequence[Rule], call: _Call, command: ShellCommand | None) -> Rule:
+def _find_rule(rules: Sequence[Rule], call: _RuledCall, command: ShellCommand | None) -> Rule:
     """Return the first certain match, or a stricter rule before it that may match."""
     found = []
     for rule in rules:
-        if fits := _fit(rule, call, command):
+        if fits := _match_rule(rule, call, command):
             found.append(rule)
-        if fits is Fit.DOES:
+        if fits is Match.DOES:
             break
-    return max(found, key=_strictness, default={})
+    return max(found, key=_rank_rule, default={})
 
 
-def _strictness(rule: Rule) -> int:
+def _rank_rule(rule: Rule) -> int:
     """Rank a rule by strictness; no rule counts as stricter than a rule that lets the call run."""
     word = rule.get("do", "ask") if rule else ""
     return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
 
 
-class _Call:
+class _RuledCall:
     def __init__(self, tool: str, arguments: Mapping[str, Any], root: str, folder: str) -> None:
         self.tool, self.arguments, self.root = tool, arguments, root
         places = (arguments[name] for name in WORKING_FOLDERS if isinstance(arguments.get(name), str))
@@ -80,11 +80,11 @@ class _Call:
         given = next((self.arguments[name] for name in _COMMANDS if self.arguments.get(name)), None)
         if isinstance(given, list):
             given = [each if isinstance(each, str) else ANY for each in given]
-        return commands_of(given) if self.tool not in _NO_SHELL and isinstance(given, str | list) else []
+        return find_commands(given) if self.tool not in _NO_SHELL and isinstance(given, str | list) else []
 
     @functools.cached_property
     def folders(self) -> list[str | None]:
-        return folders_of(self.commands, self.folder)
+        return find_folders(self.commands, self.folder)
 
     def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
         """Yield the places that the call or one of its commands touches; None means anywhere."""
@@ -93,43 +93,43 @@ class _Call:
             yield from paths_of_command(command, self.folders)
 
 
-def _fit(rule: Rule, call: _Call, command: ShellCommand | None) -> Fit:
+def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> Match:
     runs = rule.get("do", "ask") == "run"
-    if not any(fit(rule.get("tool", "*"), name) for name in names_of(call.tool)):
-        return Fit.NO
-    found = [Fit.DOES]
+    if not any(match_pattern(rule.get("tool", "*"), name) for name in tool_names(call.tool)):
+        return Match.NO
+    found = [Match.DOES]
     for name, pattern in rule.get("arguments", {}).items():
         value = call.arguments.get(name)
         text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
         if name not in _COMMANDS or not call.commands:
-            found.append(fit(pattern, text))
+            found.append(match_pattern(pattern, text))
         elif command:
-            found.append(_command_fit(pattern, command, text if len(call.commands) == 1 else "", runs=runs))
+            found.append(_match_command(pattern, command, text if len(call.commands) == 1 else "", runs=runs))
         else:
-            found.append(Fit.NO if runs or not _OF_LINES.search(pattern) else fit(pattern, text.strip()))
+            found.append(Match.NO if runs or not _OF_LINES.search(pattern) else match_pattern(pattern, text.strip()))
     if folder := rule.get("folder"):
-        fits = folder_fit(folder, call.paths(command, named=runs), call.root, covers=not runs) or [Fit.NO]
-        found.append(Fit.NO if runs and call.commands else min(fits) if runs else max(fits))
+        fits = match_folder(folder, call.paths(command, named=runs), call.root, covers=not runs) or [Match.NO]
+        found.append(Match.NO if runs and call.commands else min(fits) if runs else max(fits))
     if rule.get("network"):
-        found.append(_reaches_out(call, command))
+        found.append(_match_network(call, command))
     least = min(found)
-    return Fit.NO if runs and least is not Fit.DOES else least
+    return Match.NO if runs and least is not Match.DOES else least
 
 
-def _command_fit(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Fit:
+def _match_command(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Match:
     """Match a command with a pattern; a rule that lets commands run needs a literal match."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
-        return fit(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Fit.NO
+        return match_pattern(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Match.NO
     head, blank, rest = pattern.partition(" ")
     base = head.rpartition("/")[2]
     patterns = {pattern, f"{base}{blank}{rest}"} if base.strip("*") else {pattern}
-    return max(fit(each, text) for each in patterns for text in [line.strip(), *texts_of(command)])
+    return max(match_pattern(each, text) for each in patterns for text in [line.strip(), *matchable_texts(command)])
 
 
-def _reaches_out(call: _Call, command: ShellCommand | None) -> Fit:
+def _match_network(call: _RuledCall, command: ShellCommand | None) -> Match:
     texts = [value for value in call.arguments.values() if isinstance(value, str)]
     if _NETWORK_TOOLS.search(call.tool) or any(_ADDRESS.search(text) for text in texts):
-        return Fit.DOES
-    fits = [Fit.DOES for text in (texts_of(command) if command else ()) if _PROGRAMS.match(text)]
-    return max(fits, default=Fit.MAY if command and ANY in program_of(command) else Fit.NO)
+        return Match.DOES
+    fits = [Match.DOES for text in (matchable_texts(command) if command else ()) if _PROGRAMS.match(text)]
+    return max(fits, default=Match.MAY if command and ANY in program_name(command) else Match.NO)

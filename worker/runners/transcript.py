@@ -33,14 +33,14 @@ def json_object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def killed(code: int | None, who: str) -> tuple[Why, str] | None:
+def find_kill_reason(code: int | None, who: str) -> tuple[Why, str] | None:
     """Return why a run is incomplete after a signal or with an unknown exit code; otherwise None."""
     if code is None:
         return Why.BROKE_OFF, f"nobody knows how {who} ended"
     return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
 
 
-class Transcript:
+class EventReader:
     """The collected output of an agent: answer, usage, errors, tool calls."""
 
     def __init__(self) -> None:
@@ -80,10 +80,10 @@ class Transcript:
         if event is None:
             self.skipped += 1
             return []
-        heard = self.take(event)
+        heard = self.collect_event(event)
         return [heard] if heard else []
 
-    def take(self, event: dict[str, Any]) -> AgentEvent | None:
+    def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
         """Collect one event of the agent, and return the event to show, if any.
 
         Raises:
@@ -114,13 +114,13 @@ class Transcript:
             case "tool" | "note":
                 pass
             case "call":
-                self._call(event)
+                self._journal_call(event)
             case _:
                 self.skipped += 1
         shown = _EVENTS.get(kind)
         return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
 
-    def _call(self, event: dict[str, Any]) -> None:
+    def _journal_call(self, event: dict[str, Any]) -> None:
         ok, code = event.get("ok"), event.get("code")
         kind: CallKind = next((each for each in get_args(CallKind) if each == event.get("kind")), "other")
         for number, what in enumerate(event.get("what") or ()):
@@ -135,7 +135,7 @@ class Transcript:
             )
 
 
-def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
+def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[str, Any]) -> Completion:
     """Return the verdict on an agent that exited by itself (ADR-036).
 
     Only exit code 0, a result and a text together make a run complete; the end of the output alone proves nothing.
@@ -144,9 +144,9 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     if transcript.error:
         return _reported_error(transcript.error, evidence)
     if refusal := transcript.refusal:
-        return refused(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
+        return refusal_verdict(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
     why = Why.BROKE_OFF
-    if ended := killed(code, "the agent"):
+    if ended := find_kill_reason(code, "the agent"):
         why, reason = ended
     elif code:
         reason = f"the agent ended with exit code {code}"
@@ -159,7 +159,7 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
 
 
-def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
+def refusal_verdict(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
     """Return the verdict on a refusal, by the model in its own words or by a filter."""
     by = "the service's filter stopped the answer" if filtered else "the model refused"
     reason = f"{by}: {said}" if said.strip() else by

@@ -1,7 +1,7 @@
 """The model calls of a run as the model proxy saw them, and whether they confirm a complete run. Pure.
 
 Agents cannot change what the provider reports about a call (docs/agents.md). No prompts, answers or keys are stored. A
-runner's completion gate calls ``weigh`` last.
+runner's completion gate calls ``check_observed_calls`` last.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
-from worker.runners.answer_words import MOST, digests_in, digests_of
-from worker.runners.pricing import TOKENS, Tokens, summed
-from worker.runners.service_errors import BUSY, TOO_LONG, fault_of, passes
+from worker.runners.answer_words import MOST, digest_sequences, find_digests
+from worker.runners.pricing import TOKENS, Tokens, sum_tokens
+from worker.runners.service_errors import BUSY, TOO_LONG, classify_fault, is_temporary
 
 Api = Literal["messages", "responses", "chat", "gemini"]
 
@@ -25,7 +25,7 @@ MOST_CALLS, MOST_RECORDED = 1000, 20
 _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
-class CallEnd(StrEnum):
+class ModelCallEnd(StrEnum):
     """How a model call ended, as reported by its provider."""
 
     #: The model finished its text.
@@ -47,11 +47,11 @@ class CallEnd(StrEnum):
 
 
 #: Ends after which the model's text is complete.
-WENT_ON = frozenset({CallEnd.WELL, CallEnd.TOOL})
+WENT_ON = frozenset({ModelCallEnd.WELL, ModelCallEnd.TOOL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModelCall:
     """One model call.
 
     Attributes:
@@ -68,7 +68,7 @@ class Call:
     api: Api
     model: str = ""
     status: int = 0
-    end: CallEnd = CallEnd.CUT
+    end: ModelCallEnd = ModelCallEnd.CUT
     word: str = ""
     tools: bool = False
     input_tokens: int = 0
@@ -84,7 +84,7 @@ class Call:
     digests: tuple[str, ...] = ()
 
     @property
-    def counted(self) -> Tokens:
+    def counted_tokens(self) -> Tokens:
         """Return the token counts."""
         return Tokens(**{name: getattr(self, name) for name in TOKENS})
 
@@ -93,7 +93,7 @@ class Call:
         return {name: value for name, value in asdict(self).items() if value} | {"end": self.end.value}
 
 
-def word_of(said: object) -> str:
+def clean_word(said: object) -> str:
     """Reduce a provider's word to at most 64 harmless characters."""
     return _WORD.sub(" ", said if isinstance(said, str) else "").strip()[:64]
 
@@ -108,29 +108,29 @@ class ObservedCalls:
         sums: tokens of the earlier calls, by model.
     """
 
-    calls: Sequence[Call] = ()
+    calls: Sequence[ModelCall] = ()
     left_out: int = 0
     sums: Mapping[str, Tokens] = field(default_factory=dict)
 
     @property
-    def counted(self) -> dict[str, Tokens]:
+    def counted_tokens(self) -> dict[str, Tokens]:
         """Return the tokens of all calls, per model."""
-        return summed([(call.model, call.counted) for call in self.calls], self.sums)
+        return sum_tokens([(call.model, call.counted_tokens) for call in self.calls], self.sums)
 
     @property
-    def deciding(self) -> Call | None:
+    def deciding_call(self) -> ModelCall | None:
         """The call that decides how the run ended: the last call with tools, or the last call of all.
 
         Titles and summaries offer no tools. A sub-agent's last call is followed by a call of its parent agent.
         """
-        return self.loop[-1] if self.loop else None
+        return self.loop_calls[-1] if self.loop_calls else None
 
     @property
-    def loop(self) -> Sequence[Call]:
+    def loop_calls(self) -> Sequence[ModelCall]:
         """The calls that offer tools; all calls if none does."""
         return [call for call in self.calls if call.tools] or self.calls
 
-    def broken(self, answer: str, *, every: bool) -> Call | None:
+    def find_broken(self, answer: str, *, every: bool) -> ModelCall | None:
         """Return a failed model call that was not repeated and whose text is in the answer, or None.
 
         ``every`` also reports failed calls without text, because their part is missing from the answer.
@@ -139,28 +139,28 @@ class ObservedCalls:
             if call.end in WENT_ON or call.repeated or not (call.digests or every):
                 continue
             # A few common phrases, as with a draft, do not make the text part of the answer.
-            if not call.digests or 4 * len(digests_in(call.digests, answer)) >= len(call.digests):
+            if not call.digests or 4 * len(find_digests(call.digests, answer)) >= len(call.digests):
                 return call
         return None
 
     def is_aside(self, text: str) -> bool:
         """Return whether a text came from a call outside an agent's loop, such as a summary."""
-        own = digests_of(text, cut=False)
+        own = digest_sequences(text, cut=False)
         asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
-        return any(own == each or (len(each) == MOST and digests_in(each, text) == {*each}) for each in asides)
+        return any(own == each or (len(each) == MOST and find_digests(each, text) == {*each}) for each in asides)
 
     @property
-    def certifiable(self) -> bool:
+    def is_certifiable(self) -> bool:
         """Return whether any model call passed the proxy."""
-        return self.deciding is not None
+        return self.deciding_call is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form stored with the attempt."""
-        decided = self.deciding
+        decided = self.deciding_call
         if decided is None:
             summary = "no model call was seen at the door: this end is not certifiable"
             return {"summary": summary, "calls": 0, "certifiable": False}
-        said, total = f" ({decided.word})" if decided.word else "", sum(self.counted.values(), Tokens())
+        said, total = f" ({decided.word})" if decided.word else "", sum(self.counted_tokens.values(), Tokens())
         return {
             "summary": f"{len(self.calls) + self.left_out} model calls; the one that decides: {decided.end}{said}",
             "calls": len(self.calls) + self.left_out,
@@ -172,32 +172,32 @@ class ObservedCalls:
         }
 
 
-def objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
+def find_objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
     """Return why the observed calls contradict a complete end; empty if nothing does.
 
     Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
-    call = witnessed.deciding
-    if call is None or call.end is CallEnd.WELL or (ends_by_tool and call.end is CallEnd.TOOL):
+    call = witnessed.deciding_call
+    if call is None or call.end is ModelCallEnd.WELL or (ends_by_tool and call.end is ModelCallEnd.TOOL):
         return ""
-    return _problem_of(call, "its last model call")
+    return _describe_end(call, "its last model call")
 
 
-def _problem_of(call: Call, whose: str) -> str:
+def _describe_end(call: ModelCall, whose: str) -> str:
     said = f" ({call.word})" if call.word else ""
     status = f"HTTP {call.status}" if call.status >= 300 else "an error in its answer"
     return {
-        CallEnd.TOOL: f"{whose} asked for a tool, and no other call followed{said}",
-        CallEnd.LIMIT: f"the model's output was too long{said}",
-        CallEnd.REFUSED: f"the model refused{said}",
-        CallEnd.PAUSED: f"the provider paused {whose}{said}",
-        CallEnd.CUT: f"{whose} was cut off{said}",
-        CallEnd.ERROR: f"{whose} failed: {status}{said}",
-        CallEnd.UNKNOWN: f"nobody knows how {whose} ended{said}",
+        ModelCallEnd.TOOL: f"{whose} asked for a tool, and no other call followed{said}",
+        ModelCallEnd.LIMIT: f"the model's output was too long{said}",
+        ModelCallEnd.REFUSED: f"the model refused{said}",
+        ModelCallEnd.PAUSED: f"the provider paused {whose}{said}",
+        ModelCallEnd.CUT: f"{whose} was cut off{said}",
+        ModelCallEnd.ERROR: f"{whose} failed: {status}{said}",
+        ModelCallEnd.UNKNOWN: f"nobody knows how {whose} ended{said}",
     }[call.end]
 
 
-def weigh(
+def check_observed_calls(
     completion: Completion,
     witnessed: ObservedCalls | None,
     *,
@@ -209,50 +209,56 @@ def weigh(
     """Check an agent's verdict against its observed model calls, if there was a model proxy.
 
     ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
-    (``ObservedCalls.broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
+    (``ObservedCalls.find_broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
     ``complete`` also needs at least one call.
     """
-    call = witnessed.deciding if witnessed else None
-    if completion.kind is ErrorKind.TRANSIENT and call and call.end is CallEnd.ERROR:
-        ruled, wait = _ruled(completion, call), max(completion.retry_after, call.retry_after)
+    call = witnessed.deciding_call if witnessed else None
+    if completion.kind is ErrorKind.TRANSIENT and call and call.end is ModelCallEnd.ERROR:
+        ruled, wait = _apply_call_end(completion, call), max(completion.retry_after, call.retry_after)
         return ruled if ruled.spent else replace(completion, retry_after=wait, busy=completion.busy or ruled.busy)
     if witnessed is None or not (
         completion.verdict is Verdict.COMPLETE or completion.why in {Why.BROKE_OFF, Why.SILENT, Why.IDLE}
     ):
         return completion
-    problem = objection(witnessed, ends_by_tool=ends_by_tool)
+    problem = find_objection(witnessed, ends_by_tool=ends_by_tool)
     if call is None and required and completion.verdict is Verdict.COMPLETE:
         problem = "no model call of it was seen at the door"
-    if not problem and completion.verdict is Verdict.COMPLETE and (broken := witnessed.broken(answer, every=every)):
-        call, problem = broken, _problem_of(broken, "a model call for a part of its answer")
+    if (
+        not problem
+        and completion.verdict is Verdict.COMPLETE
+        and (broken := witnessed.find_broken(answer, every=every))
+    ):
+        call, problem = broken, _describe_end(broken, "a model call for a part of its answer")
     if not problem:
         return completion
     if completion.verdict is not Verdict.COMPLETE:
-        return _ruled(replace(completion, reason=f"{completion.reason}; {problem}"), call)
+        return _apply_call_end(replace(completion, reason=f"{completion.reason}; {problem}"), call)
     evidence = {**completion.evidence, "overruled": completion.verdict.value}
-    return _ruled(replace(completion, reason=f"the provider says otherwise: {problem}", evidence=evidence), call)
+    return _apply_call_end(
+        replace(completion, reason=f"the provider says otherwise: {problem}", evidence=evidence), call
+    )
 
 
-def explained(completion: Completion, witnessed: ObservedCalls | None) -> Completion:
+def explain_stop(completion: Completion, witnessed: ObservedCalls | None) -> Completion:
     """Add the failure of the last model call to the verdict on a stopped run."""
-    ended = [call for call in witnessed.loop if call.end is not CallEnd.CUT] if witnessed else []
-    if not ended or ended[-1].end not in {CallEnd.ERROR, CallEnd.LIMIT, CallEnd.REFUSED}:
+    ended = [call for call in witnessed.loop_calls if call.end is not ModelCallEnd.CUT] if witnessed else []
+    if not ended or ended[-1].end not in {ModelCallEnd.ERROR, ModelCallEnd.LIMIT, ModelCallEnd.REFUSED}:
         return completion
-    problem = _problem_of(ended[-1], "its last model call")
-    return _ruled(replace(completion, why=None, reason=f"{completion.reason}; {problem}"), ended[-1])
+    problem = _describe_end(ended[-1], "its last model call")
+    return _apply_call_end(replace(completion, why=None, reason=f"{completion.reason}; {problem}"), ended[-1])
 
 
-def _ruled(completion: Completion, call: Call | None) -> Completion:
+def _apply_call_end(completion: Completion, call: ModelCall | None) -> Completion:
     """Apply the end of the deciding model call to the verdict."""
-    match call.end if call else CallEnd.UNKNOWN:
-        case CallEnd.LIMIT:
+    match call.end if call else ModelCallEnd.UNKNOWN:
+        case ModelCallEnd.LIMIT:
             long = Fault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None
             return replace(completion, verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, why=None, fault=long)
-        case CallEnd.REFUSED:
+        case ModelCallEnd.REFUSED:
             return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
-        case CallEnd.ERROR if call:
+        case ModelCallEnd.ERROR if call:
             status = call.status if call.status >= 300 else 0
-            passing, fault = passes(status, call.word), fault_of(status, call.word)
+            passing, fault = is_temporary(status, call.word), classify_fault(status, call.word)
             return replace(
                 completion,
                 verdict=Verdict.ERROR,

@@ -18,10 +18,10 @@ from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.settings import Settings
 from api_client.contract.work import find_work
-from worker.enforcement.feedback import go_on_feedback
-from worker.enforcement.going_on import known
-from worker.files.template import text_of
-from worker.files.workspace import DeliveryTaken, has_answer
+from worker.enforcement.feedback import continuation_feedback
+from worker.enforcement.going_on import trim_partial_marks
+from worker.files.template import read_template
+from worker.files.workspace import DeliveryTakenError, has_answer
 from worker.runners.base import (
     Adopts,
     AgentEvent,
@@ -31,13 +31,13 @@ from worker.runners.base import (
     Runner,
     RunResult,
     config_error,
-    in_loop,
     needs_folder,
     not_begun,
     reads_files,
+    runs_in_loop,
 )
-from worker.runners.guard.marks import sweep_before
-from worker.runners.guard.processes import shared
+from worker.runners.guard.marks import kill_earlier_deliveries
+from worker.runners.guard.processes import shared_processes
 from worker.turns import folders
 from worker.turns.continuation import Addition, Continuation
 from worker.turns.event_writer import EventWriter
@@ -76,12 +76,12 @@ class AgentRun:
         self._turn = lease.claim.turn
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
-        self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
+        self._so_far = trim_partial_marks(history[-1].text) if history and history[-1].goes_on else ""
         self.unsent: list[Body] = []
         self.answer_used, self._at_end = "", contextlib.ExitStack()
         if broken:
-            self._so_far = known(broken)
-            self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
+            self._so_far = trim_partial_marks(broken)
+            self.prompt = continuation_feedback(self._so_far, self._turn.request.locale)
 
     async def run(self) -> RunResult:
         """Run the agent until it ends. A failed start is reported as an error in the result.
@@ -97,7 +97,7 @@ class AgentRun:
         except SettingsError as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
-        except (DeliveryTaken, OSError) as error:
+        except (DeliveryTakenError, OSError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             host = isinstance(error, OSError) and await self._parts.threads.files(
                 self._parts.host.blamed, error, self._turn.delivery
@@ -168,11 +168,11 @@ class AgentRun:
         try:
             result: object = await (  # a plug-in may return anything
                 runner.run_async(order, emit, self._lease)
-                if in_loop(runner)
+                if runs_in_loop(runner)
                 else self._run_in_thread(cast("Runner", runner), order, emit)
             )
         except Exception as error:
-            await self._parts.threads.runs(shared().end, order.mark)
+            await self._parts.threads.runs(shared_processes().end_agent, order.process_tag)
             if self._lease.reason or isinstance(error, MemoryError | FailpointError):
                 raise  # the worker is stopping, failing or has lost the turn, so another delivery follows
             log.exception("runner.raised", runner=runner.name)
@@ -183,7 +183,7 @@ class AgentRun:
         if isinstance(result, RunResult):
             problem = result.interruption.problem if result.interruption else ""
             return config_error(f"runner {runner.name!r}: {problem}") if problem else result
-        await self._parts.threads.runs(shared().end, order.mark)
+        await self._parts.threads.runs(shared_processes().end_agent, order.process_tag)
         return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
 
     async def _run_in_thread(self, runner: Runner, order: Order, emit: Emit) -> RunResult:
@@ -264,7 +264,11 @@ class AgentRun:
             tools=reads_files(runner),
         )
         # If worker and guard were killed together, processes of the earlier delivery may still run.
-        if turn.delivery > 1 and not self._lease.continued and (left := sweep_before(turn.turn_id, turn.delivery)):
+        if (
+            turn.delivery > 1
+            and not self._lease.continued
+            and (left := kill_earlier_deliveries(turn.turn_id, turn.delivery))
+        ):
             log.error("attempt.left_processes", pids=left)
 
     def _prepared(self, may_block: bool) -> tuple[AnyRunner, Order]:
@@ -320,4 +324,4 @@ class AgentRun:
                 return text
             log.warning("prompt.gone", template=turn.request.template)
         flow = "" if turn.stage_model else turn.flow
-        return text_of(settings.template_of(turn.stage_model or turn.request.model, flow), turn.request.locale)
+        return read_template(settings.template_of(turn.stage_model or turn.request.model, flow), turn.request.locale)

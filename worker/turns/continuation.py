@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.completion import Completion, Verdict, Why
-from worker.enforcement.going_on import go_on
+from worker.enforcement.going_on import append_continuation
 from worker.runners.base import AgentEvent, Emit, RunResult
 
 #: Separates the agent's text before and after a tool call.
@@ -47,7 +47,7 @@ class Continuation:
 
     def _begin(self) -> None:
         """Pass on the held text if it continues the earlier text; a new beginning waits for the end of the run."""
-        continued = go_on(self._so_far, "".join(self._held), complete=False)
+        continued = append_continuation(self._so_far, "".join(self._held), complete=False)
         if continued.fits:
             self._flows = True
             self._become(continued.text)
@@ -55,7 +55,7 @@ class Continuation:
     def ended(self, result: RunResult) -> RunResult:
         """Return the result with the whole text; a complete run that does not fit the break becomes incomplete."""
         completion = result.completion
-        continued = go_on(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
+        continued = append_continuation(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
         self._become(continued.text)
         added = len(continued.text) - continued.kept
         evidence = {

@@ -26,7 +26,7 @@ from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
-from worker.agents.ability import Ability
+from worker.agents.ability import ModelAvailability
 from worker.celery.application import TurnsApp, build_own_queue, expire_queue
 from worker.celery.consumer_bridge import ConsumerBridge
 from worker.celery.task_events import GATHER_SECONDS, Task, TaskEventBuffer, TaskEventReport
@@ -61,10 +61,10 @@ _TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 class IsolatedRunner(Protocol):
     """Carries out tasks in separate processes."""
 
-    def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
+    def run_task(self, link: Link, turn_id: str, session_id: str) -> None:
         """Carry out a task and wait for its end."""
 
-    def hand_over(self) -> None:
+    def stop_all(self) -> None:
         """End every process and start no more."""
 
 
@@ -97,7 +97,7 @@ class Engine:
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
-        self._ability = Ability(settings)
+        self._ability = ModelAvailability(settings)
         self.bridge = ConsumerBridge(self._look_around)
         self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.bridge.wake)
         self.slots.is_open = self.takes_messages
@@ -122,7 +122,7 @@ class Engine:
                 let_go=self.let_go,
                 ends=lambda: self._ends,
                 ring=self.announce,
-                isolate=isolated.carry_out,
+                isolate=isolated.run_task,
                 ability=self._ability,
                 files=files,
                 admissions=self._admissions,
@@ -145,8 +145,8 @@ class Engine:
     def start(self) -> None:
         """Start the threads, the event loop and the supervision of agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
-        processes.shared().start()
-        self._ability.look()
+        processes.shared_processes().start_guard()
+        self._ability.check_models()
         self.loop.start()
         self.leases.start()
         self._watch.start()
@@ -325,7 +325,7 @@ class Engine:
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
             # Stop every run of this process; other workers get the turns without a strike.
             self.leases.stop_all("shutdown")
-            self._isolated.hand_over()
+            self._isolated.stop_all()
 
     def close(self) -> None:
         """Wait for the stopped turns of this process, then stop threads and agents."""
@@ -338,4 +338,4 @@ class Engine:
         self.loop.close()
         self._threads.close()
         self._agents.close()
-        processes.shared().stop()
+        processes.shared_processes().stop_guard()

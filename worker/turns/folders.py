@@ -22,14 +22,21 @@ from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.moves import judged
 from api_client.turns.record.turn_policy import policy_of
-from worker.enforcement.attempt import best, latest_set
-from worker.enforcement.kept_files import kept_files
-from worker.enforcement.policy import weighed
+from worker.enforcement.attempt import find_best_attempt, latest_attempts
+from worker.enforcement.kept_files import merge_files
+from worker.enforcement.policy import weigh_attempts
 from worker.files import recording
-from worker.files.recent import Recent
-from worker.files.safe_io import opened
-from worker.files.session_fence import fenced_writes, place
-from worker.files.workspace import RESPONSE, WrittenFiles, delivery_directory, has_answer, take_answer_back, written
+from worker.files.recent import RecentEntries
+from worker.files.safe_io import open_folder
+from worker.files.session_fence import open_fenced, open_for_publishing
+from worker.files.workspace import (
+    RESPONSE,
+    WrittenFiles,
+    create_delivery_folder,
+    has_answer,
+    read_answer_files,
+    withdraw_answer,
+)
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
 from worker.turns.work import SessionSetUp, find_work_of
 
@@ -116,25 +123,25 @@ def begin(
         if has_answer(workdir):
             _take_answer_back(workdir, confirm)
         return own_folder(settings, turn, attempt)
-    with fenced_writes(workdir, token, stays=True) as holder:
+    with open_fenced(workdir, token, stays=True) as holder:
         confirm()
-        holder.take()
-        directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
+        holder.revoke_earlier_holders()
+        directory = create_delivery_folder(holder, turn.turn_id, attempt, turn.delivery)
         find_work_of(turn).prepare(holder, directory, turn, history, SessionSetUp(settings.root, template, tools))
     return directory
 
 
 def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
     """Remove the mark of an answered message, fenced if agents of the session ever worked in files."""
-    with place(workdir) as here:
+    with open_for_publishing(workdir) as here:
         if here is not None:
             confirm()
-            take_answer_back(here)
+            withdraw_answer(here)
             return
-    with fenced_writes(workdir) as holder:
+    with open_fenced(workdir) as holder:
         confirm()
-        holder.take()
-        take_answer_back(holder)
+        holder.revoke_earlier_holders()
+        withdraw_answer(holder)
 
 
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
@@ -160,10 +167,10 @@ def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> No
         SettingsError: see ``folder_of``.
     """
     attempts = folder_of(settings, turn) / "attempts"
-    with opened(attempts) as above, opened(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
+    with open_folder(attempts) as above, open_folder(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
         for number in range(asked_in, turn.delivery):
             name = delivery_name(turn.turn_id, attempt, number)
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), opened(name, above) as left:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), open_folder(name, above) as left:
                 for entry in os.listdir(left):  # noqa: PTH208 - a descriptor
                     if entry not in _OF_A_RUN:
                         _move(entry, left, own)
@@ -198,7 +205,7 @@ def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
         return  # no agent of the turn was started on this worker
     for attempt in ended:
         for delivery in range(attempt, turn.delivery + 1):  # each earlier attempt had at least one delivery
-            recording.forget(f"{folder}/attempts/{delivery_name(turn.turn_id, attempt, delivery)}")
+            recording.delete_recording(f"{folder}/attempts/{delivery_name(turn.turn_id, attempt, delivery)}")
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:
@@ -221,7 +228,7 @@ def _not_of(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, str]:
 
 
 #: Finished deliveries without files, which need not be read again.
-_wrote_nothing = Recent[str, bool](most=256)
+_wrote_nothing = RecentEntries[str, bool](most=256)
 
 
 def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
@@ -232,7 +239,7 @@ def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written
     name = delivery_of(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
-    found = written(f"{folder_of(settings, turn)}/attempts/{name}")
+    found = read_answer_files(f"{folder_of(settings, turn)}/attempts/{name}")
     if found == _NOTHING:
         _wrote_nothing.put(name, True)
     return found
@@ -272,17 +279,17 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> An
     files: dict[str, str] = {}
     lost: list[ValidationIssue] = []
     policy = policy_of(turn)
-    attempts = weighed(judged(records), policy)
+    attempts = weigh_attempts(judged(records), policy)
     for at, (record, each) in enumerate(zip(records, delivered, strict=True)):
         if attempts[at].fresh:
             files = {}
         if not attempts[at].complete and not record.goes_on and record is not records[-1]:
             continue
-        before = best(latest_set(attempts[:at]))
+        before = find_best_attempt(latest_attempts(attempts[:at]))
         answer, errors = (before.answer, before.errors) if before else ("", ())
         files.pop(RESPONSE, None)
         if errors:
-            files, lost = kept_files(files, errors, answer, each.files, turn.request.locale)
+            files, lost = merge_files(files, errors, answer, each.files, turn.request.locale)
         else:
             files, lost = {**files, **each.files}, []
     return AnswerFiles(files=files, not_own=_not_of(own, files), refused=own.refused, lost=lost)

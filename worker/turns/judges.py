@@ -25,17 +25,17 @@ from api_client.contract.frozen import frozen
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.offered import BUILT_IN
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
-from worker.enforcement.judging import judge
-from worker.enforcement.policies import PolicyFile, build
+from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limit_memory
+from worker.enforcement.judging import validate_attempt
+from worker.enforcement.policies import PolicyFile, build_rules
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Policy
 from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import OUR_RULES
 from worker.enforcement.validators import ResponseValidator
-from worker.enforcement.validators.codes import issue
+from worker.enforcement.validators.codes import make_issue
 from worker.enforcement.validators.registry import build_validators
-from worker.external import provide
+from worker.external import provide_services
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -115,7 +115,7 @@ def _validators(case: Case) -> tuple[ResponseValidator, ...]:
     by_name = _ours if set(case.rules) <= set(BUILT_IN) else build_validators
     try:
         if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
-            return build(
+            return build_rules(
                 case.file, case.names, root=case.root, locale=case.policy.locale
             )  # their files may have changed
         if case.file is not None:
@@ -139,7 +139,7 @@ class _Made:
 @functools.lru_cache(maxsize=64)
 def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
     """Build the validators of a policy file once; validators keep no state."""
-    return build(made.file, made.names, root=made.root, locale=made.locale)
+    return build_rules(made.file, made.names, root=made.root, locale=made.locale)
 
 
 @functools.lru_cache(maxsize=64)
@@ -151,7 +151,7 @@ def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseV
 def judge_case(case: Case) -> Attempt:
     """Validate a new attempt in this process. Raises ``CannotJudge``."""
     rules = _validators(case)
-    return judge(
+    return validate_attempt(
         case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
     )
 
@@ -201,7 +201,7 @@ class Judges:
         log.error("validators.overran", validators=blamed, seconds=self._seconds)
         problem = f"took longer than {self._seconds:g} s, or took its process down"
         errors = [
-            replace(issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem), validator=name)
+            replace(make_issue("VALIDATOR_ERROR", case.policy.locale, validator=name, problem=problem), validator=name)
             for name in blamed
         ]
         return self._try(work, replace(case, names=sound)), errors
@@ -303,7 +303,7 @@ def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole process group; the worker decides when this child ends
-    provide()
+    provide_services()
     pipe.send(True)
     while True:
         try:
@@ -313,7 +313,7 @@ def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
         try:
             # Report how long the validators may wait for programs and models; a repair validates several times.
             pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _validators(case)))
-            with limited(memory_mb):
+            with limit_memory(memory_mb):
                 found = work(case)
             pipe.send(found)
         except CannotJudge as error:

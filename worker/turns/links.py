@@ -14,7 +14,7 @@ from api_client.contract.turn import PendingFailure
 from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.moves import Move
-from worker.enforcement.examination import refused
+from worker.enforcement.examination import refused_file_issues
 from worker.turns import folders
 from worker.turns.agent_run import AgentRun
 from worker.turns.judges import CannotJudge
@@ -113,7 +113,7 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
         repaired = parts.judges.repair(case)
     except CannotJudge as error:
         return cannot_judge(link, str(error))
-    wrong = (*found.lost, *refused(found.refused, turn.request.locale))
+    wrong = (*found.lost, *refused_file_issues(found.refused, turn.request.locale))
     repaired = replace(repaired, issues=(*repaired.issues, *wrong))
     move = with_judging(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
     return accept_with_files(parts, lease, move, best, {**found.files, **repaired.files})

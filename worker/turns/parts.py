@@ -11,7 +11,7 @@ from api_client.contract.settings.redaction import redactor
 from api_client.contract.tasks import Link
 from api_client.policies.kept import StoredPolicies
 from api_client.turns.record.ledger import Ledger
-from worker.agents.ability import Ability
+from worker.agents.ability import ModelAvailability
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.repair import RepairResult
 from worker.runners.base import BuildRunner
@@ -58,7 +58,7 @@ class EngineParts:
     #: Whether this process is shutting down and starts no more agents.
     ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
-    ability: Ability = field(default_factory=Ability)
+    ability: ModelAvailability = field(default_factory=ModelAvailability)
     files: SessionFiles = field(default_factory=SharedFolder)
     #: Asked before each agent run.
     admissions: RunAdmissions | None = None

@@ -19,7 +19,7 @@ from api_client.contract.session_files import SessionFilesError
 from api_client.contract.work import find_work
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.moves import Move
-from worker.files.session_fence import FencedPlace, fenced_writes, place
+from worker.files.session_fence import FencedSessionFolder, open_fenced, open_for_publishing
 from worker.turns.folders import delivery_of, folder_of, forget_runs, written_before
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
@@ -123,13 +123,13 @@ def _write(
 def _write_once(parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None) -> None:
     turn, token = lease.claim.turn, lease.claim.token
     session_folder = folder_of(parts.settings, turn)
-    with place(session_folder, token) as here:
-        if here is not None and (find_work(turn.request).in_session or isinstance(here, FencedPlace)):
+    with open_for_publishing(session_folder, token) as here:
+        if here is not None and (find_work(turn.request).in_session or isinstance(here, FencedSessionFolder)):
             if lease.lapsed:
                 parts.threads.asked(lease.confirm(parts.ledger))
             find_work_of(turn).publish(parts.settings, here, turn, accepted, files)
             return
-    with fenced_writes(session_folder, token) as holder:
+    with open_fenced(session_folder, token) as holder:
         lease.acknowledge(parts.threads.asked(parts.ledger.confirm(lease.claim)))
-        holder.take()
+        holder.revoke_earlier_holders()
         find_work_of(turn).publish(parts.settings, holder, turn, accepted, files)

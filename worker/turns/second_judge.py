@@ -10,7 +10,7 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.turn import Turn
 from api_client.turns.record.moves import Move
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost
+from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 from worker.turns.judges import Case
 from worker.turns.parts import EngineParts
 
@@ -21,7 +21,7 @@ class SecondVerdict:
 
     facts: FieldChanges[AttemptFacts]
     counters: Mapping[str, int]
-    spent: JudgingCost = NOTHING_SPENT
+    spent: ValidationCost = NOTHING_SPENT
 
     def join(self, move: Move) -> Move:
         """Return the transition extended with these findings."""

@@ -22,7 +22,7 @@ from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.store.commands import BEGUN
 from api_client.turns.record.claim import Claim, CommitResult, JudgingHeldBack, LeaseLost, Refusal
 from api_client.turns.record.moves import Move
-from worker.files.recent import Recent
+from worker.files.recent import RecentEntries
 from worker.turns import folders, links, publisher
 from worker.turns.flower_text import beginning, ending
 from worker.turns.leases.lease import Lease
@@ -91,7 +91,7 @@ class TurnService:
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
         #: What this process does not know about recent turns, by turn id; a later version may know more.
-        self._unknown = Recent[str, str](most=256)
+        self._unknown = RecentEntries[str, str](most=256)
 
     async def carry_out(
         self,
@@ -306,7 +306,7 @@ class TurnService:
         a worker if none offers the model, has the folder, or knows a rule.
         """
         turn, link = lease.claim.turn, lease.claim.link
-        cannot = await self.parts.threads.files(self.parts.ability.look)
+        cannot = await self.parts.threads.files(self.parts.ability.check_models)
         model = turn.stage_model or turn.request.model
         here = (model in cannot and find_queue(link.task) == RUN_QUEUE) or (
             link.task not in TASKS and bool(await self._lack(turn.turn_id, link))

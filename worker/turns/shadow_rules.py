@@ -14,8 +14,8 @@ from api_client.contract.policy import AppliedPolicy
 from api_client.contract.turn import Turn
 from api_client.turns.record.moves import attempt_facts
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.policy import demote
-from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost
+from worker.enforcement.policy import demote_issues
+from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 from worker.turns.judges import Case
 from worker.turns.parts import EngineParts
 from worker.turns.second_judge import SecondJudge, SecondVerdict
@@ -51,11 +51,11 @@ class ShadowRules(SecondJudge):
         except Exception as error:  # errors of a shadow rule must not stop the turn
             log.warning("shadow.failed", rules=names, error=f"{type(error).__name__}: {error}"[:200])
             return verdict_of(turn, names, (), NOTHING_SPENT)
-        return verdict_of(turn, names, demote(found.issues, policy), found.spent)
+        return verdict_of(turn, names, demote_issues(found.issues, policy), found.spent)
 
 
 def verdict_of(
-    turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: JudgingCost
+    turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
 ) -> SecondVerdict:
     """Return the findings of shadow rules, with issues in the rules' own severity."""
     rejecting = {issue.validator for issue in issues if issue.is_error}

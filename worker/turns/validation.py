@@ -26,9 +26,9 @@ from api_client.turns.record.claim import JudgingHeldBack
 from api_client.turns.record.moves import Move, asked_anew, judged
 from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.examination import refused
-from worker.enforcement.faults import fault_words
-from worker.enforcement.policy import decide
+from worker.enforcement.examination import refused_file_issues
+from worker.enforcement.faults import describe_fault
+from worker.enforcement.policy import decide_next
 from worker.enforcement.rules import EVIDENCE
 from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
@@ -175,13 +175,15 @@ def case_of(
 def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
     if not found.lost and not found.refused:
         return attempt
-    return replace(attempt, issues=(*attempt.issues, *found.lost, *refused(found.refused, turn.request.locale)))
+    return replace(
+        attempt, issues=(*attempt.issues, *found.lost, *refused_file_issues(found.refused, turn.request.locale))
+    )
 
 
 def _decided(turn: Turn, link: Link, case: Case, attempt: Attempt, record: AttemptRecord) -> Move:
     try:
-        decision = decide([*case.history, attempt], case.policy)
+        decision = decide_next([*case.history, attempt], case.policy)
         return after_validation(turn, link, attempt, case.policy, decision, Usage.of(record.usage))
     except Exception as error:  # a repeated delivery would fail the same way
         log.exception("judging.failed", link=str(link))
-        return cannot_judge(link, fault_words(error), "internal_error")
+        return cannot_judge(link, describe_fault(error), "internal_error")

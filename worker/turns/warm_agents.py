@@ -14,10 +14,10 @@ from api_client.contract.settings import Settings
 from api_client.store.connection import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner
-from worker.agents.ability import never_works
+from worker.agents.ability import find_permanent_obstacle
 from worker.runners.base import Runner
 from worker.runners.warm import idle_agents
-from worker.runners.warm.agent_life import Limits, Opens, Prepares
+from worker.runners.warm.agent_life import SpareRunner, WarmLimits, WarmRunner
 
 _LOOK_SECONDS = 2.0
 #: Time after a run within which the agent is recorded, in seconds.
@@ -26,13 +26,13 @@ _TO_NOTE = 2.0
 
 def keeps_agents(settings: Settings) -> bool:
     """Return whether agents of some model may wait in a worker process for the session's next message."""
-    return any(isinstance(runner, Opens) for runner in _runners(settings))
+    return any(isinstance(runner, WarmRunner) for runner in _runners(settings))
 
 
 def _runners(settings: Settings) -> list[Runner]:
     if not settings.claude_warm_seconds:
         return []
-    works = {spec for model, spec in settings.models.items() if not never_works(settings, model)}
+    works = {spec for model, spec in settings.models.items() if not find_permanent_obstacle(settings, model)}
     return list({runner.name: runner for runner, _ in map(build_runner, works)}.values())
 
 
@@ -48,15 +48,15 @@ class WarmAgents:
     ) -> None:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
-        self._agents, self._worker, self._takes = idle_agents.shared(), worker, takes
+        self._agents, self._worker, self._takes = idle_agents.shared_idle_agents(), worker, takes
         #: Methods of ``IdleAgents`` used by the engine.
-        self.seen, self.end_all, self.close = self._agents.seen, self._agents.end_all, self._agents.close
-        self._settings, self._limits = settings, Limits.of(settings)
+        self.seen, self.end_all, self.close = self._agents.describe_idle, self._agents.end_all, self._agents.close
+        self._settings, self._limits = settings, WarmLimits.from_settings(settings)
         self._ledger = Ledger(settings, worker, connection or OneConnection(settings))
 
     @cached_property
-    def _prepares(self) -> list[Prepares]:
-        return [runner for runner in _runners(self._settings) if isinstance(runner, Prepares)]
+    def _prepares(self) -> list[SpareRunner]:
+        return [runner for runner in _runners(self._settings) if isinstance(runner, SpareRunner)]
 
     async def poll(self) -> None:
         """Drop records of exited agents, and stop agents that another worker now owns.
@@ -67,15 +67,15 @@ class WarmAgents:
             RedisError: the store does not answer.
         """
         for runner in self._prepares if self._takes() else ():
-            self._agents.foresee(runner, self._limits)
-        for _, session_id in self._agents.ended():
+            self._agents.foresee_spares(runner, self._limits)
+        for _, session_id in self._agents.pop_ended_sessions():
             await self._ledger.clear_affinity(session_id)
         known_before = time.monotonic() - _TO_NOTE
-        for session in [session for session, since in self._agents.resting().items() if since < known_before]:
+        for session in [session for session, since in self._agents.idle_sessions().items() if since < known_before]:
             if await self._ledger.find_affinity(session[1]) != self._worker:
-                self._agents.end(session)
+                self._agents.end_agent(session)
 
     async def leave(self) -> None:
         """Drop the records of all agents."""
-        for _, session_id in self._agents.ended() | self._agents.resting().keys():
+        for _, session_id in self._agents.pop_ended_sessions() | self._agents.idle_sessions().keys():
             await self._ledger.clear_affinity(session_id)

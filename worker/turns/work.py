@@ -19,7 +19,7 @@ from api_client.contract.turn import Turn
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.moves import Move
 from worker.files import session, workspace
-from worker.files.session_fence import FencedPlace, Place
+from worker.files.session_fence import FencedSessionFolder, SessionFolder
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 
@@ -64,9 +64,11 @@ class TurnWork:
         """Return files outside the project that the agent may read."""
         return ()
 
-    def prepare(self, holder: FencedPlace, directory: Path, turn: Turn, history: History, rules: SessionSetUp) -> None:
+    def prepare(
+        self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
+    ) -> None:
         """Prepare the delivery's ``directory`` or the session for the agent. Raises ``OSError``."""
-        session.prepare(holder, turn, rules.root, rules.template, tools=rules.tools)
+        session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Carry out an additional task of this kind of work that runs no agent.
@@ -77,18 +79,20 @@ class TurnWork:
         """
         raise SettingsError([f"no work for the task {lease.claim.link.task}"])
 
-    def publish(self, settings: Settings, holder: Place, turn: Turn, accepted: AcceptedAnswer, files: Files) -> None:
+    def publish(
+        self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files
+    ) -> None:
         """Write an accepted answer to its final place. May be called twice or be interrupted. Raises ``OSError``."""
         if files is None:
-            own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
+            own = workspace.read_accepted_files(holder.path / "attempts" / accepted.delivery)
             files = {**own, **accepted.mended}
         if accepted.mended:
-            workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
+            workspace.keep_repaired_files(holder, accepted.delivery, accepted.mended)
         # A run stored together with its verdict is not in ``turn`` yet, so the transition has the newer agent session.
         answer, changed = accepted.move.answer, accepted.move.fields.values
-        session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
+        session.record_acceptance(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
         durable = settings.durability == "power"
-        workspace.publish(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)
+        workspace.publish_answer(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
         """Remove what only a further attempt would have read, because the turn fails."""

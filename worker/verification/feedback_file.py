@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from api_client.contract.word_tables import table_beside
-from worker.files.safe_io import made, opened, read, replace
+from worker.files.safe_io import ensure_folder, open_folder, read_file, replace_file
 
 log = structlog.get_logger()
 
@@ -44,8 +44,8 @@ class FeedbackChannel:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
         """
         text = self.text(message, attempt, max_attempts)
-        with opened(self.session_dir) as folder:
-            replace(self.FEEDBACK_FILE, text.encode("utf-8", "replace"), folder)
+        with open_folder(self.session_dir) as folder:
+            replace_file(self.FEEDBACK_FILE, text.encode("utf-8", "replace"), folder)
         return text
 
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
@@ -80,7 +80,7 @@ class FeedbackChannel:
 
     def clear(self) -> None:
         """Delete the feedback file if it exists."""
-        with contextlib.suppress(FileNotFoundError), opened(self.session_dir) as folder:
+        with contextlib.suppress(FileNotFoundError), open_folder(self.session_dir) as folder:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 
     def has_pending_feedback(self) -> bool:
@@ -90,8 +90,8 @@ class FeedbackChannel:
     def read(self) -> str | None:
         """Return the feedback, or None if there is no readable feedback file."""
         try:
-            with opened(self.session_dir) as folder:
-                return read(self.FEEDBACK_FILE, folder, 8 * MAX_MESSAGE).decode("utf-8", "replace")
+            with open_folder(self.session_dir) as folder:
+                return read_file(self.FEEDBACK_FILE, folder, 8 * MAX_MESSAGE).decode("utf-8", "replace")
         except OSError:
             return None
 
@@ -103,7 +103,7 @@ class FeedbackChannel:
         """
         kept = f"{name or datetime.now(UTC).strftime('feedback-%Y%m%dT%H%M%S%fZ')}.md"
         try:
-            with opened(self.session_dir) as folder, made(folder, self.ARCHIVE) as archive:
+            with open_folder(self.session_dir) as folder, ensure_folder(folder, self.ARCHIVE) as archive:
                 os.rename(self.FEEDBACK_FILE, kept, src_dir_fd=folder, dst_dir_fd=archive)
         except FileNotFoundError:
             return None

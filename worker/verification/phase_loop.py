@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from api_client.contract.errors import HelixError
 from worker.verification.feedback_file import FeedbackChannel
-from worker.verification.result import Ground, VerificationResult
+from worker.verification.result import ResultGround, VerificationResult
 
 T = TypeVar("T")
 
@@ -73,16 +73,16 @@ async def verify_with_retries(
     for attempt in range(1, max_retries + 1):
         if done is None or not again:
             done = await run(attempt, asked)
-        result = await _verified(done, verify, attempt)
+        result = await _verify_run(done, verify, attempt)
         if result.success:
             feedback.clear()
             return VerifiedPhase(done.value, attempt, result)
-        if result.ground is Ground.STOPPED:
+        if result.ground is ResultGround.STOPPED:
             break
-        again = not done.errors and result.ground in {Ground.VERIFIER, Ground.NO_VERDICT}
+        again = not done.errors and result.ground in {ResultGround.VERIFIER, ResultGround.NO_VERDICT}
         if again and attempt < max_retries:
             continue
-        asked = feedback_on(result)
+        asked = compose_feedback(result)
         if not await feedback.send(asked, attempt, max_retries):
             errors = [*result.errors, f"the feedback could not be written to {feedback.feedback_path}"]
             raise PhaseVerificationFailed(phase_id, errors, result)
@@ -90,7 +90,7 @@ async def verify_with_retries(
     raise PhaseVerificationFailed(phase_id, result.errors, result)
 
 
-async def _verified(
+async def _verify_run(
     done: PhaseRun[T], verify: Callable[[int], Awaitable[VerificationResult]], attempt: int
 ) -> VerificationResult:
     if done.errors:
@@ -99,13 +99,13 @@ async def _verified(
         result = await verify(attempt)
     except Exception as error:
         said = f"the verifier failed: {type(error).__name__}: {error}"
-        return VerificationResult(False, errors=[said], ground=Ground.VERIFIER)
+        return VerificationResult(False, errors=[said], ground=ResultGround.VERIFIER)
     if result.success or result.errors:
         return result
     return VerificationResult(False, result.feedback, ["the verification failed without saying why"], [], result.ground)
 
 
-def feedback_on(result: VerificationResult) -> str:
+def compose_feedback(result: VerificationResult) -> str:
     """Compose the agent's feedback from a result: its errors as a list, then the advice, without repetitions."""
     advice = (result.feedback or "").strip()
     if advice in result.errors:

@@ -16,8 +16,8 @@ from api_client.contract.settings import Settings, load
 from worker.agents import build_runner
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop
 from worker.verification.feedback_file import FeedbackChannel
-from worker.verification.gates.output_tree import TooLarge, copy_files, scan
-from worker.verification.gates.stop import in_thread
+from worker.verification.gates.output_tree import OutputTooLarge, copy_files, scan_tree
+from worker.verification.gates.stop import run_in_thread
 from worker.verification.phase_loop import PhaseRun, verify_with_retries
 from worker.verification.result import VerificationResult
 from worker.verification.sub_agent import SubAgentVerifier, VerificationScope
@@ -60,7 +60,9 @@ async def run_with_verification(
     """
     settings = settings or load()
     model = model or next(iter(settings.models))
-    runs = _Runs(phase_dir, prompt, settings.of_model(model), model, runner or _runner(model, settings), on_output)
+    runs = _PhaseRuns(
+        phase_dir, prompt, settings.of_model(model), model, runner or _build_model_runner(model, settings), on_output
+    )
     verifier = verifier or SubAgentVerifier(settings=settings)
 
     async def verify(attempt: int) -> VerificationResult:
@@ -72,23 +74,23 @@ async def run_with_verification(
         )
 
     verified = await verify_with_retries(
-        runs.run,
+        runs.run_attempt,
         verify,
         phase_id=phase_dir.name,
         feedback=FeedbackChannel(phase_dir, locale=settings.locale),
         max_retries=verifier.max_retries if max_retries is None else max_retries,
     )
-    runs.publish()
+    runs.publish_output()
     return verified.value
 
 
-def _runner(model: str, settings: Settings) -> tuple[Runner, str]:
+def _build_model_runner(model: str, settings: Settings) -> tuple[Runner, str]:
     if model not in settings.models:
         raise SettingsError([f"model {model!r} is not in HELIX_MODELS ({', '.join(settings.models)})"])
     return build_runner(settings.models[model])
 
 
-class _Runs:
+class _PhaseRuns:
     def __init__(
         self,
         phase_dir: Path,
@@ -108,19 +110,19 @@ class _Runs:
         self._session = ""
         phase_dir.mkdir(parents=True, exist_ok=True)
 
-    async def run(self, attempt: int, feedback: str) -> PhaseRun[RunResult]:
+    async def run_attempt(self, attempt: int, feedback: str) -> PhaseRun[RunResult]:
         directory = self._phase_dir / "attempts" / f"{self.name}-{attempt}"
         (directory / "output").mkdir(parents=True)
         if attempt > 1:
-            with contextlib.suppress(TooLarge, OSError):  # start with an empty output
-                copy_files(scan(self.latest / "output"), directory / "output")
+            with contextlib.suppress(OutputTooLarge, OSError):  # start with an empty output
+                copy_files(scan_tree(self.latest / "output"), directory / "output")
         self.latest = directory
-        result = await in_thread(lambda stop: self._run(attempt, feedback, directory, stop))
+        result = await run_in_thread(lambda stop: self._run_agent(attempt, feedback, directory, stop))
         self._session = result.agent_session or self._session
         completion = result.completion
         return PhaseRun(result, [] if completion.verdict is Verdict.COMPLETE else [completion.reason])
 
-    def _run(self, attempt: int, feedback: str, directory: Path, stop: Stop) -> RunResult:
+    def _run_agent(self, attempt: int, feedback: str, directory: Path, stop: Stop) -> RunResult:
         order = Order(
             turn_id=self.name,
             session_id=self._phase_dir.name,
@@ -138,17 +140,17 @@ class _Runs:
             kill_grace_seconds=self._settings.kill_grace_seconds,
             witness=self._settings.witness,
         )
-        return self._runner.run(order, self._hear, stop)
+        return self._runner.run(order, self._forward_output, stop)
 
-    def _hear(self, event: AgentEvent) -> None:
+    def _forward_output(self, event: AgentEvent) -> None:
         if self._on_output and event.kind == "output":
             self._on_output(event.text)
 
-    def publish(self) -> None:
+    def publish_output(self) -> None:
         """Replace the phase's ``output`` with the verified output. The run's own folder keeps a copy."""
         output, fresh = self._phase_dir / "output", self._phase_dir / f".output-{self.name}"
         old = fresh.with_name(f"{fresh.name}-old")
-        copy_files(scan(self.latest / "output"), fresh)
+        copy_files(scan_tree(self.latest / "output"), fresh)
         with contextlib.suppress(FileNotFoundError):
             output.replace(old)
         fresh.replace(output)

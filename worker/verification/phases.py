@@ -39,9 +39,9 @@ def load_phases(path: Path) -> tuple[Phase, ...]:
     Raises:
         PhasesFileError: the file is missing, unreadable or invalid, or an input file is not a plain file.
     """
-    file = phases_file(path)
+    file = resolve_phases_file(path)
     try:
-        content = _content(file)
+        content = _read_plain_file(file)
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         hint = f"no such file; write one, or name the folder that holds a {NAME}"
@@ -55,14 +55,14 @@ def load_phases(path: Path) -> tuple[Phase, ...]:
     return parse_phases(text, str(file), folder=file.resolve().parent)
 
 
-def _content(file: Path) -> bytes:
+def _read_plain_file(file: Path) -> bytes:
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file")
         return source.read(4 * MAX_CHARS + 1)
 
 
-def phases_file(path: Path) -> Path:
+def resolve_phases_file(path: Path) -> Path:
     """Return the path itself, or the phases.yaml inside it if the path is a folder."""
     return path / NAME if path.is_dir() else path
 
@@ -77,7 +77,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
         PhasesFileError: lists every problem of the text.
     """
 
-    def checked(value: Any) -> tuple[Phase, ...]:
+    def check_phases(value: Any) -> tuple[Phase, ...]:
         data = resolved(value)
         phases, found = checked_phases(data), Findings()
         prefix = ("phases",) if isinstance(data, dict) else ()
@@ -89,7 +89,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
         return phases
 
     try:
-        phases: tuple[Phase, ...] = read_yaml(text, checked, "is not usable YAML: holds no phases")[0]
+        phases: tuple[Phase, ...] = read_yaml(text, check_phases, "is not usable YAML: holds no phases")[0]
     except Invalid as error:
         raise PhasesFileError(source, error.problems) from None
     return phases

@@ -10,7 +10,7 @@ from api_client.contract.completion import Completion
 from worker.verification.gates import GateReport
 
 
-class Ground(StrEnum):
+class ResultGround(StrEnum):
     """What a verification's result is based on: gates, verdict, or why there is none."""
 
     #: A deterministic gate failed, or the gates passed and no verifier was needed.
@@ -43,7 +43,7 @@ class VerificationResult:
     feedback: str | None = None
     errors: list[str] = field(default_factory=list)
     checks_passed: list[str] = field(default_factory=list)
-    ground: Ground = Ground.GATES
+    ground: ResultGround = ResultGround.GATES
     gates: GateReport = field(default_factory=GateReport)
     completion: Completion | None = None
     usage: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class VerificationResult:
     @property
     def judged(self) -> bool:
         """Return True if the output was assessed, False if the verification itself did not finish."""
-        return self.ground in {Ground.GATES, Ground.VERDICT}
+        return self.ground in {ResultGround.GATES, ResultGround.VERDICT}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-ready dict."""
@@ -69,16 +69,19 @@ class VerificationResult:
         }
 
 
-def gates_result(report: GateReport) -> VerificationResult:
+def build_gates_result(report: GateReport) -> VerificationResult:
     """Build the verification result of a phase that needs no verifier or failed its gates."""
     if report.stopped:
         return VerificationResult(
-            success=False, errors=[f"the check was stopped: {report.stopped}"], ground=Ground.STOPPED, gates=report
+            success=False,
+            errors=[f"the check was stopped: {report.stopped}"],
+            ground=ResultGround.STOPPED,
+            gates=report,
         )
-    errors = [place_of(issue) for issue in report.issues if issue.is_error]
+    errors = [describe_issue(issue) for issue in report.issues if issue.is_error]
     if not report.passed and not errors:
         errors = ["no gate was run"]
-    feedback = "\n".join(f"- {place_of(issue)}: {issue.fix_hint}" for issue in report.issues if issue.is_error)
+    feedback = "\n".join(f"- {describe_issue(issue)}: {issue.fix_hint}" for issue in report.issues if issue.is_error)
     return VerificationResult(
         success=report.passed,
         feedback=feedback or None,
@@ -88,7 +91,7 @@ def gates_result(report: GateReport) -> VerificationResult:
     )
 
 
-def place_of(issue: Any) -> str:
+def describe_issue(issue: Any) -> str:
     """Format an issue as one sentence that starts with its file and line."""
     named = issue.file and issue.file in issue.message
     place = f"{issue.file}:{issue.line}: " if issue.line else f"{issue.file}: " if issue.file and not named else ""

@@ -19,13 +19,13 @@ from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings, load
 from worker.agents import build_runner
 from worker.runners.base import Emit, Order, Runner, RunResult, Stop, reads_files
-from worker.verification.gates import Around, GateReport, check
-from worker.verification.gates.fence import Fence
-from worker.verification.gates.output_tree import TooLarge, Tree, content_of, copied, scan
-from worker.verification.gates.stop import StopRequest, in_thread
-from worker.verification.result import Ground, VerificationResult, gates_result
-from worker.verification.verdict import NoVerdict, read_verdict
-from worker.verification.verifier_prompt import MAX_SHOWN, verifier_prompt
+from worker.verification.gates import GateReport, GateSettings, run_gates
+from worker.verification.gates.fence import GateSandbox
+from worker.verification.gates.output_tree import OutputTooLarge, OutputTree, read_tree_file, scan_tree, temporary_copy
+from worker.verification.gates.stop import StopRequest, run_in_thread
+from worker.verification.result import ResultGround, VerificationResult, build_gates_result
+from worker.verification.verdict import VerdictError, read_verdict
+from worker.verification.verifier_prompt import MAX_SHOWN, build_verifier_prompt
 
 log = structlog.get_logger()
 
@@ -55,11 +55,11 @@ class VerificationScope:
     locale: str = "en"
     scratch: Path | None = None
     emit: Emit | None = None
-    fence: Fence | None = None
+    fence: GateSandbox | None = None
 
-    def around(self, fence: Fence) -> Around:
+    def gate_settings(self, fence: GateSandbox) -> GateSettings:
         """Return the settings of this scope for gates that run in a sandbox."""
-        return Around(
+        return GateSettings(
             stop=self.stop,
             deadline=self.deadline,
             mark=f"{self.turn_id}-gates.{self.attempt}.{self.delivery}",
@@ -117,17 +117,21 @@ class SubAgentVerifier:
         said = {"id": "phase", "description": description or _PLAIN, "quality_gate": quality_gate or None}
         phase = Phase.from_dict({**said, "output_files": list(expected_files or ()), "verify_agent": True})
         outer = verifying or VerificationScope(locale=self._settings.locale)
-        return await in_thread(lambda stop: self.verify(phase, phase_output, replace(outer, stop=stop)), outer.stop)
+        return await run_in_thread(
+            lambda stop: self.verify_output(phase, phase_output, replace(outer, stop=stop)), outer.stop
+        )
 
-    def verify(self, phase: Phase, directory: Path, verifying: VerificationScope | None = None) -> VerificationResult:
+    def verify_output(
+        self, phase: Phase, directory: Path, verifying: VerificationScope | None = None
+    ) -> VerificationResult:
         """Verify a phase's output: run the gates and, if they pass and the phase requires it, the verifier."""
         on = verifying or VerificationScope()
-        report = check(phase, directory, **on.around(on.fence or Fence.of(self._settings)))
+        report = run_gates(phase, directory, **on.gate_settings(on.fence or GateSandbox.from_settings(self._settings)))
         if not (report.passed and phase.verify_agent):
-            return gates_result(report)
-        return self.ask(phase, directory, report, on)
+            return build_gates_result(report)
+        return self.ask_verifier(phase, directory, report, on)
 
-    def ask(
+    def ask_verifier(
         self, phase: Phase, directory: Path, report: GateReport, verifying: VerificationScope | None = None
     ) -> VerificationResult:
         """Let the verifier assess an output that passed the gates. Failures become results, not exceptions."""
@@ -135,40 +139,42 @@ class SubAgentVerifier:
         passed = list(report.checks_passed)
         nonce = secrets.token_hex(16)
         try:
-            ran = self._run(phase, directory, on, nonce, passed)
+            ran = self._run_verifier(phase, directory, on, nonce, passed)
         except SettingsError as error:
-            return _unverified(f"the verifier is not set up: {error}", report)
+            return _build_failure(f"the verifier is not set up: {error}", report)
         except Exception as error:
             log.exception("phase.verifier_failed", phase=phase.id, turn_id=on.turn_id)
-            return _unverified(f"the verifier failed: {type(error).__name__}: {error}", report)
-        result = _judged(ran, nonce, on.stop, self._settings.verifier_seconds)
+            return _build_failure(f"the verifier failed: {type(error).__name__}: {error}", report)
+        result = _read_result(ran, nonce, on.stop, self._settings.verifier_seconds)
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
-    def model_for(self, phase_model: str = "") -> str:
+    def choose_model(self, phase_model: str = "") -> str:
         """Return the first model that is set: of the verifier, the settings, the phase, or ``HELIX_MODELS``."""
         return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
 
-    def _agent(self, phase_model: str) -> tuple[Runner, str]:
+    def _choose_runner(self, phase_model: str) -> tuple[Runner, str]:
         if self._runner is not None:
             return self._runner
-        model = self.model_for(phase_model)
+        model = self.choose_model(phase_model)
         if model not in self._settings.models:
             known = ", ".join(self._settings.models)
             raise SettingsError([f"the verifier's model {model!r} is not in HELIX_MODELS ({known})"])
         return build_runner(self._settings.models[model])
 
-    def _run(self, phase: Phase, directory: Path, on: VerificationScope, nonce: str, passed: list[str]) -> RunResult:
-        runner, option = self._agent(on.model or phase.model)
+    def _run_verifier(
+        self, phase: Phase, directory: Path, on: VerificationScope, nonce: str, passed: list[str]
+    ) -> RunResult:
+        runner, option = self._choose_runner(on.model or phase.model)
         try:
-            tree = scan(directory)
-        except TooLarge as error:
+            tree = scan_tree(directory)
+        except OutputTooLarge as error:
             raise OSError(f"the output is too large: {error}") from error
-        shown, unseen = _texts(tree, phase)
+        shown, unseen = _select_texts(tree, phase)
         if unseen and not reads_files(runner):
             raise SettingsError([f"{runner.name} reads no files, and {unseen[0]} does not fit its prompt"])
         others = [path for path in tree.files if path not in shown]
-        prompt = verifier_prompt(phase, nonce, files=shown, unseen=others, checked=passed, locale=on.locale)
-        with copied(tree, on.scratch, "run/files") as fresh:
+        prompt = build_verifier_prompt(phase, nonce, files=shown, unseen=others, checked=passed, locale=on.locale)
+        with temporary_copy(tree, on.scratch, "run/files") as fresh:
             (fresh / "run" / "output").mkdir()  # runners expect this folder; the verifier cannot write to it
             seconds = self._settings.verifier_seconds
             order = Order(
@@ -180,7 +186,7 @@ class SubAgentVerifier:
                 messages=({"role": "user", "content": prompt},),
                 workdir=fresh,
                 directory=fresh / "run",
-                model=self.model_for(on.model or phase.model),
+                model=self.choose_model(on.model or phase.model),
                 option=option,
                 locale=on.locale,
                 deadline=min(on.deadline, time.monotonic() + seconds),
@@ -191,7 +197,7 @@ class SubAgentVerifier:
             return runner.run(order, on.emit or (lambda _event: None), on.stop)
 
 
-def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
+def _select_texts(tree: OutputTree, phase: Phase) -> tuple[dict[str, str], list[str]]:
     """Choose the texts for the prompt; also return the paths of texts that do not fit."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
@@ -201,7 +207,7 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
             unseen.append(path)
             continue
         try:
-            text = content_of(tree, path, left).decode("utf-8")
+            text = read_tree_file(tree, path, left).decode("utf-8")
         except UnicodeDecodeError:
             continue  # named in the prompt instead
         shown[path] = text
@@ -209,29 +215,31 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
     return shown, unseen
 
 
-def _judged(ran: RunResult, nonce: str, stop: Stop, seconds: float) -> VerificationResult:
+def _read_result(ran: RunResult, nonce: str, stop: Stop, seconds: float) -> VerificationResult:
     completion = ran.completion
     facts: dict[str, Any] = {"completion": completion, "usage": ran.usage, "text": ran.text}
     if completion.verdict is not Ended.COMPLETE:
         if stop.reason:
             return VerificationResult(
-                False, None, [f"the verifier was stopped: {stop.reason}"], [], Ground.STOPPED, **facts
+                False, None, [f"the verifier was stopped: {stop.reason}"], [], ResultGround.STOPPED, **facts
             )
-        return VerificationResult(False, None, [_unfinished(completion, seconds)], [], Ground.VERIFIER, **facts)
+        return VerificationResult(
+            False, None, [_explain_unfinished(completion, seconds)], [], ResultGround.VERIFIER, **facts
+        )
     try:
         verdict = read_verdict(ran.text, nonce)
-    except NoVerdict as error:
-        return VerificationResult(False, None, [str(error)], [], Ground.NO_VERDICT, **facts)
+    except VerdictError as error:
+        return VerificationResult(False, None, [str(error)], [], ResultGround.NO_VERDICT, **facts)
     return VerificationResult(
-        verdict.success, verdict.feedback, verdict.errors, verdict.checks_passed, Ground.VERDICT, **facts
+        verdict.success, verdict.feedback, verdict.errors, verdict.checks_passed, ResultGround.VERDICT, **facts
     )
 
 
-def _unfinished(completion: Completion, seconds: float) -> str:
+def _explain_unfinished(completion: Completion, seconds: float) -> str:
     reason = completion.reason or completion.verdict.value
     late = completion.evidence.get("stopped") in {"deadline", "idle"} or reason == "the run's time was up"
     return f"the verifier did not finish within {seconds:g} s" if late else f"the verifier did not finish: {reason}"
 
 
-def _unverified(error: str, report: GateReport) -> VerificationResult:
-    return VerificationResult(False, None, [error], list(report.checks_passed), Ground.VERIFIER, report)
+def _build_failure(error: str, report: GateReport) -> VerificationResult:
+    return VerificationResult(False, None, [error], list(report.checks_passed), ResultGround.VERIFIER, report)

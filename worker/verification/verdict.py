@@ -18,7 +18,7 @@ MAX_ENTRIES, MAX_ENTRY = 100, 2_000
 _MAX_ENVELOPES = 3
 
 
-class NoVerdict(ValueError):
+class VerdictError(ValueError):
     """Raised when an answer holds no valid verdict; the message gives the reason."""
 
 
@@ -40,23 +40,23 @@ def read_verdict(text: str, nonce: str) -> VerifierVerdict:
     """
     if len(nonce) < 8:
         raise ValueError("a nonce has at least 8 characters")
-    found = [each for each in _objects(_unwrapped(text)) if "success" in each or "nonce" in each]
+    found = [each for each in _find_objects(_unwrap_envelope(text)) if "success" in each or "nonce" in each]
     if not found:
-        raise NoVerdict("the verifier gave no verdict: its answer holds no JSON object with 'success'")
-    own = [each for each in found if _same(each.get("nonce"), nonce)]
+        raise VerdictError("the verifier gave no verdict: its answer holds no JSON object with 'success'")
+    own = [each for each in found if _matches_nonce(each.get("nonce"), nonce)]
     if not own:
-        raise NoVerdict("the verdict does not repeat the nonce of this verification, so it is not the verifier's")
-    verdicts = [_verdict(each) for each in own]
+        raise VerdictError("the verdict does not repeat the nonce of this verification, so it is not the verifier's")
+    verdicts = [_parse_verdict(each) for each in own]
     if any(verdict.success != verdicts[0].success for verdict in verdicts):
-        raise NoVerdict("the verifier gave two verdicts that disagree")
+        raise VerdictError("the verifier gave two verdicts that disagree")
     return verdicts[-1]
 
 
-def _same(given: object, nonce: str) -> bool:
+def _matches_nonce(given: object, nonce: str) -> bool:
     return isinstance(given, str) and compare_digest(given.encode("utf-8", "replace"), nonce.encode())
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap_envelope(text: str) -> str:
     for _ in range(_MAX_ENVELOPES):
         try:
             envelope = json.loads(text)
@@ -65,23 +65,23 @@ def _unwrapped(text: str) -> str:
         if not isinstance(envelope, dict) or envelope.get("type") != "result" or "success" in envelope:
             return text
         if envelope.get("is_error"):
-            raise NoVerdict(f"the verifier ended with an error: {str(envelope.get('result') or 'unknown')[:200]}")
+            raise VerdictError(f"the verifier ended with an error: {str(envelope.get('result') or 'unknown')[:200]}")
         if not isinstance(envelope.get("result"), str):
-            raise NoVerdict("the verifier's envelope holds no answer")
+            raise VerdictError("the verifier's envelope holds no answer")
         text = envelope["result"]
     return text
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _find_objects(text: str) -> Iterator[dict[str, Any]]:
     text = text[-MAX_TEXT:]
-    decoder = json.JSONDecoder(object_pairs_hook=_without_repeats)
+    decoder = json.JSONDecoder(object_pairs_hook=_reject_repeats)
     position, tried = text.find("{"), 0
     while position >= 0 and tried < MAX_OBJECTS:
         tried += 1
         try:
             found, position = decoder.raw_decode(text, position)
-        except RepeatedKey as error:
-            raise NoVerdict(f"the verdict has the key {error.args[0]!r} twice") from None
+        except RepeatedKeyError as error:
+            raise VerdictError(f"the verdict has the key {error.args[0]!r} twice") from None
         except (ValueError, RecursionError):
             position += 1
         else:
@@ -89,44 +89,46 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         position = text.find("{", position)
 
 
-class RepeatedKey(Exception):
+class RepeatedKeyError(Exception):
     """Raised when a verdict has a key twice."""
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs) and ("success" in found or "nonce" in found):
         keys = [key for key, _ in pairs]
-        raise RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+        raise RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
     return found
 
 
-def _verdict(data: dict[str, Any]) -> VerifierVerdict:
+def _parse_verdict(data: dict[str, Any]) -> VerifierVerdict:
     success, feedback = data.get("success"), data.get("feedback")
     if not isinstance(success, bool):
-        raise NoVerdict(f"the verdict's 'success' must be true or false, not {json.dumps(success)[:80]}")
+        raise VerdictError(f"the verdict's 'success' must be true or false, not {json.dumps(success)[:80]}")
     if feedback is not None and not isinstance(feedback, str):
-        raise NoVerdict("the verdict's 'feedback' must be a text")
-    errors = _sentences(data.get("errors"), "errors")
+        raise VerdictError("the verdict's 'feedback' must be a text")
+    errors = _read_sentences(data.get("errors"), "errors")
     if success and errors:
-        raise NoVerdict(f"the verdict says success and names errors: {errors[0][:200]}")
+        raise VerdictError(f"the verdict says success and names errors: {errors[0][:200]}")
     feedback = feedback.strip()[: 10 * MAX_ENTRY] if feedback else None
     if not success and not errors:
         errors = [(feedback or "the verifier rejected the output without saying why")[:MAX_ENTRY]]
-    return VerifierVerdict(success, feedback or None, errors, _sentences(data.get("checks_passed"), "checks_passed"))
+    return VerifierVerdict(
+        success, feedback or None, errors, _read_sentences(data.get("checks_passed"), "checks_passed")
+    )
 
 
-def _sentences(value: object, name: str) -> list[str]:
+def _read_sentences(value: object, name: str) -> list[str]:
     if value is None:
         return []
     entries = [value] if isinstance(value, str | dict) else value
     if not isinstance(entries, list):
-        raise NoVerdict(f"the verdict's {name!r} must be a list of texts")
-    sentences = (_sentence(entry)[:MAX_ENTRY] for entry in entries[:MAX_ENTRIES])
+        raise VerdictError(f"the verdict's {name!r} must be a list of texts")
+    sentences = (_format_entry(entry)[:MAX_ENTRY] for entry in entries[:MAX_ENTRIES])
     return [sentence for sentence in sentences if sentence]
 
 
-def _sentence(entry: object) -> str:
+def _format_entry(entry: object) -> str:
     if isinstance(entry, str):
         return entry.strip()
     if isinstance(entry, dict):

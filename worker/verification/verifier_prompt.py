@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from api_client.contract.phase import Phase
 from api_client.contract.word_tables import table_beside
-from worker.files.template import fenced
+from worker.files.template import fence_text
 
 #: Most characters of output quoted in the verifier's prompt.
 MAX_SHOWN = 120_000
@@ -18,7 +18,7 @@ MAX_SHOWN = 120_000
 _PROMPTS = table_beside(__file__)
 
 
-def verifier_prompt(
+def build_verifier_prompt(
     phase: Phase,
     nonce: str,
     *,
@@ -35,7 +35,7 @@ def verifier_prompt(
         unseen: paths of files that are not quoted.
         checked: what the gates found correct.
     """
-    shown = "\n".join(f"\n### {path}\n\n{fenced(text)}" for path, text in files.items())
+    shown = "\n".join(f"\n### {path}\n\n{fence_text(text)}" for path, text in files.items())
     where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
     if unseen:
         where += "\nThese are not shown below: " + ", ".join(f"`{path}`" for path in unseen) + "."
@@ -43,7 +43,7 @@ def verifier_prompt(
     expected = [*(f"the file `{path}`" for path in phase.output_files), *phase.criteria]
     return str(_PROMPTS["verifier"]["en"]).format(
         name=json.dumps(phase.id),
-        description=fenced(phase.description or "(nothing more was said)"),
+        description=fence_text(phase.description or "(nothing more was said)"),
         expected="\n".join(f"- {each}" for each in expected) or "- what the description says",
         checked="\n".join(f"- {each}" for each in checked) or "- nothing",
         where=where,
@@ -53,7 +53,7 @@ def verifier_prompt(
     )
 
 
-def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
+def build_phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
     """Build the prompt of a phase's first attempt; ``inputs`` maps file names of phases.yaml to locations."""
     english = not locale.startswith("de")
     found = inputs or {}

@@ -55,7 +55,7 @@ def work() -> None:
     queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: programs.CHECK_SLOTS}
     started = [
         replace(program, command=_celery(queue, slots))
-        for program, (queue, slots) in zip(programs.workers(settings, processes=2), queues.items(), strict=True)
+        for program, (queue, slots) in zip(programs.worker_programs(settings, processes=2), queues.items(), strict=True)
     ]
     Supervisor(started).run(Path(os.environ[programs.READY_VARIABLE]).touch)
 

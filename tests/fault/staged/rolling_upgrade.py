@@ -23,14 +23,14 @@ import httpx2
 import pytest
 
 from tests.fault.staged import Seen
-from tests.installation import answers
+from tests.installation import fetch_status
 from tests.ports import free_port
 from tests.support import json_lines, wait_for
 from worker.processes.broker import EmbeddedBroker
 
 _ROOT = Path(__file__).parents[3]
 #: The commits to upgrade from, oldest first: none is older than version 0.1.0. This checkout comes after them.
-_LANDED = ("34f46715",)
+_LANDED = ("65ddfccb",)
 _HERE = "this checkout"
 #: How long a chat waits for its answer.
 _SECONDS = 240.0
@@ -76,7 +76,7 @@ class _Site:
             command = [*_TURNS, part, *options]
             self.running[part] = subprocess.Popen(command, env=environ, cwd=self.folder, stdout=log, stderr=log)
         if part == "web":
-            wait_for(lambda: answers("127.0.0.1", self.port, "/healthz", seconds=10.0) == 200)
+            wait_for(lambda: fetch_status("127.0.0.1", self.port, "/healthz", seconds=10.0) == 200)
 
     def end(self, part: str) -> None:
         if process := self.running.pop(part, None):

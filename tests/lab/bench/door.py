@@ -21,9 +21,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support import certificate
-from worker.runners.guard.call_record import Record
-from worker.runners.guard.forwarder import Forwarder
-from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.guard.call_record import CallLog
+from worker.runners.guard.forwarder import ProxyServer
+from worker.runners.guard.outbound import AllowedDestinations, Upstream
 
 #: Of 250 bytes each: 100 kB.
 _EVENTS = 400
@@ -130,7 +130,7 @@ def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as folder:
         own = certificate(Path(folder))
-        doors, record, services = Forwarder(), Record(), list[multiprocessing.Process]()
+        doors, record, services = ProxyServer(), CallLog(), list[multiprocessing.Process]()
         for tls in (None, own):
             listener = socket.create_server(("127.0.0.1", 0))
             services.append(multiprocessing.Process(target=_serve, args=(listener, tls), daemon=True))
@@ -142,9 +142,9 @@ def main() -> None:
                 threading.Thread(target=_floor, args=(relay, port), name="floor", daemon=True).start()
                 _measure("floor", f"http://127.0.0.1:{relay.getsockname()[1]}", "floor")
             upstream = Upstream(url=url, paths=frozenset({"/v1/messages"}))
-            with doors.loopback(Outbound(upstream=upstream, ca=str(own)), record) as door:
+            with doors.open_loopback_proxy(AllowedDestinations(upstream=upstream, ca=str(own)), record) as door:
                 _measure("door, TLS" if tls else "door", door, "forwarder", "" if tls else url)
-        assert {call.end.value for call in record.seen().calls} == {"cut"}, "the stream tells no reason"
+        assert {call.end.value for call in record.observed_calls().calls} == {"cut"}, "the stream tells no reason"
         doors.close()
         for service in services:
             service.kill()

@@ -35,9 +35,9 @@ from api_client.turns.record.claim import Claim
 from api_client.turns.record.ledger import Ledger
 from api_client.turns.record.moves import Answer, Move, attempt_facts
 from tests.lab.bench.turns.costs import store_costs
-from worker.agents.ability import Ability
+from worker.agents.ability import ModelAvailability
 from worker.processes.broker import EmbeddedBroker
-from worker.processes.lean import lift_open_files
+from worker.processes.lean import raise_open_file_limit
 from worker.turns.leases.host import Host
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
@@ -99,8 +99,8 @@ class Pretended:
         self._fleet, self._settings = fleet, settings
         self.ledger = Ledger(settings, name)
         self.held: Claim | None = None
-        host, ability = Host(settings.root, probe=lambda _: ""), Ability(settings)
-        ability.look()
+        host, ability = Host(settings.root, probe=lambda _: ""), ModelAvailability(settings)
+        ability.check_models()
         work = Work(
             name=name,
             queues=lambda: (RUN_QUEUE,),
@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=_LOOK_SECONDS, help="how long each look takes")
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    lift_open_files()
+    raise_open_file_limit()
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         settings = Settings(root=Path(folder), broker_url=broker.url, store_url=broker.url)
         settings = replace(settings, max_unfinished=0)

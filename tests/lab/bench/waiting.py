@@ -32,7 +32,7 @@ from tests.fault.matrix import Stage
 from tests.lab.bench.sweeper import swept
 from tests.lab.bench.turns.costs import cpu_ms, family, pss_of, store_costs
 from tests.support import wait_for, wait_until
-from worker.processes.lean import lift_open_files
+from worker.processes.lean import raise_open_file_limit
 
 SCRIPT = """
 - attempts:
@@ -93,7 +93,7 @@ class Waiting:
     @asynccontextmanager
     async def started(self) -> AsyncIterator[list[str]]:
         """Start everything, submit the turns and wait until all are held; yields their ids."""
-        lift_open_files()  # the proxy takes two a connection, and inherits the limit
+        raise_open_file_limit()  # the proxy takes two a connection, and inherits the limit
         command = [sys.executable, "-P", "-m", "tests.chaos.proxy", self.control, json.dumps(self._links)]
         proxy = subprocess.Popen(command)
         try:

@@ -18,7 +18,7 @@ from worker.enforcement.tool_call_log import ToolCallLog
 from worker.plugins.claims.files_on_disk import find_files
 from worker.plugins.claims.rule import ClaimsRule
 from worker.runners.claude.command import writable_paths
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 
 _BETWEEN = "\n\n* * *\n\n"
 _NAMES = ("Read", "Write", "Edit", "Bash")
@@ -128,8 +128,8 @@ def judged() -> Iterator[Judged]:
     program = cli()
     if program is None:
         raise SystemExit("the Claude CLI is not installed here: `make e2e-claude` installs it")
-    agents, rule = Processes(), ClaimsRule()
-    agents.start()
+    agents, rule = AgentProcesses(), ClaimsRule()
+    agents.start_guard()
     try:
         for scene in SCENES:
             with tempfile.TemporaryDirectory() as root, Stub() as stub:
@@ -139,4 +139,4 @@ def judged() -> Iterator[Judged]:
                     found = rule.validate(each.answer, {"evidence": [{"claims": log.to_dict()}], "locale": "en"})
                     yield Judged(transcript=each, codes=tuple(issue.code for issue in found if issue.is_error))
     finally:
-        agents.stop()
+        agents.stop_guard()

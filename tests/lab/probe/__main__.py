@@ -16,7 +16,7 @@ from worker.runners.guard import box
 def main() -> None:
     """Print each way of docs/security.md, as it is on this machine and for this user."""
     configure_logging(Settings(log_level="error"))  # standard output is the table's
-    problem = box.network_obstacle()
+    problem = box.find_network_obstacle()
     levels = {"no box": "off"} if problem else {"no box": "off", "box": "required"}
     found = {}
     for level, mode in levels.items():

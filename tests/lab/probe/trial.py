@@ -18,14 +18,14 @@ from tests.lab.probe.kernel_ways import LIBC, call
 from tests.lab.probe.ways import WAYS
 from tests.runs import ended, order_in
 from tests.support import processes_with
-from worker.files.workspace import written_files
-from worker.runners.claude.command import door_environment, outbound
-from worker.runners.guard.box import PORT, Bind
-from worker.runners.guard.footprint import Bounds
+from worker.files.workspace import read_accepted_files
+from worker.runners.claude.command import allowed_destinations, proxy_environment
+from worker.runners.guard.box import PROXY_PORT, SandboxMount
+from worker.runners.guard.footprint import ResourceLimits
 from worker.runners.guard.launch import Launch
-from worker.runners.guard.processes import SOURCE_ROOT, Processes
-from worker.runners.transcript import Transcript
-from worker.verification import Fence, check
+from worker.runners.guard.processes import SOURCE_ROOT, AgentProcesses
+from worker.runners.transcript import EventReader
+from worker.verification import GateSandbox, run_gates
 
 _PROBE = Path(__file__).parent
 _STAYING = {
@@ -129,7 +129,7 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
             "abstract": abstract,
             **ports,
             "resolver": str(stack.enter_context(_resolver())),
-            "door": str(PORT),
+            "door": str(PROXY_PORT),
             "key": stack.enter_context(_key()),
             "segment": str(stack.enter_context(_segment())),
             "victim": str(victim.pid),
@@ -145,39 +145,39 @@ def reached(folder: Path, box: str) -> dict[str, bool]:
         folder: an empty folder of this trial's own.
         box: ``HELIX_BOX``: ``off`` or ``required``.
     """
-    agents = Processes()
+    agents = AgentProcesses()
     try:
-        with targets(folder, agents.start()) as at:
+        with targets(folder, agents.start_guard()) as at:
             return _tried(folder, agents, at, box)
     finally:
-        agents.stop()
+        agents.stop_guard()
 
 
-def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dict[str, bool]:
+def _tried(folder: Path, agents: AgentProcesses, at: dict[str, str], box: str) -> dict[str, bool]:
     workdir = Path(at["root"]) / "projects" / "sessions" / "s"
     directory = workdir / "attempts" / "t-1-1"
     _file(directory / "marks" / "Stop")
     (directory / "output").mkdir()
     order = order_in(workdir, f"probe-{os.getpid()}", directory=directory)
     settings = Settings(claude_api_url=f"http://127.0.0.1:{at['model']}", claude_api_key="SECRET-KEY", box=box)
-    prefixes = [Bind(Path(prefix)) for prefix in dict.fromkeys((sys.base_prefix, sys.prefix))]
+    prefixes = [SandboxMount(Path(prefix)) for prefix in dict.fromkeys((sys.base_prefix, sys.prefix))]
     launch = Launch(
         argv=[sys.executable, "-S", "-P", "-m", "tests.lab.probe.ways"],
         env={"PATH": os.defpath, "PYTHONPATH": SOURCE_ROOT, "ANTHROPIC_API_KEY": settings.claude_api_key},
         stdin=json.dumps(at).encode(),
         binds=[
             *prefixes,
-            Bind(_PROBE),
-            *(Bind(folder / "__init__.py") for folder in _PROBE.parents[:2]),
-            *(Bind(Path(at["root"]) / name) for name in ("src.py", "adr")),
-            Bind(Path(at["transcript"]), writable=True),
+            SandboxMount(_PROBE),
+            *(SandboxMount(folder / "__init__.py") for folder in _PROBE.parents[:2]),
+            *(SandboxMount(Path(at["root"]) / name) for name in ("src.py", "adr")),
+            SandboxMount(Path(at["transcript"]), writable=True),
         ],
         box=box,
-        outbound=outbound(settings, ""),
-        door_env=door_environment(settings),
-        bounds=Bounds(tmp_mb=16),
+        outbound=allowed_destinations(settings, ""),
+        proxy_env=proxy_environment(settings),
+        bounds=ResourceLimits(tmp_mb=16),
     )
-    transcript = Transcript()
+    transcript = EventReader()
     ending = ended(agents, launch, order, transcript.take_line)
     assert transcript.result, (ending.exit, ending.stderr)
     found: dict[str, bool] = json.loads(transcript.text)
@@ -185,13 +185,13 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
     found |= {name: bool(processes_with(child)) for name, child in _STAYING.items()}
     left = {"write: HELIX_ROOT": Path(at["root"]), "write: the folder above its own": directory.parent}
     found |= {name: (folder / "way-out").exists() for name, folder in left.items()}
-    return found | _from_outside(directory, Fence.of(settings, operator=False))
+    return found | _from_outside(directory, GateSandbox.from_settings(settings, operator=False))
 
 
-def _from_outside(directory: Path, fence: Fence) -> dict[str, bool]:
+def _from_outside(directory: Path, fence: GateSandbox) -> dict[str, bool]:
     """What became of what it left: what the worker reads of it, and what a user's gate runs."""
     output = directory / "output"
-    reading = threading.Thread(target=lambda: read.update(written_files(directory)), daemon=True)
+    reading = threading.Thread(target=lambda: read.update(read_accepted_files(directory)), daemon=True)
     read: dict[str, str] = {}
     reading.start()
     reading.join(60)
@@ -204,5 +204,5 @@ def _from_outside(directory: Path, fence: Fence) -> dict[str, bool]:
         "output: a link to another session's answer": "SECRET" in read.get("response.md", ""),
         "output: another name of another session's answer": "SECRET" in read.get("ADR-1.md", ""),
         "output: a FIFO that holds the worker up": held_up,
-        "gate: a test that reads another session": check(phase, output, fence=fence).passed,
+        "gate: a test that reads another session": run_gates(phase, output, fence=fence).passed,
     }

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from worker.plugins.certification.services import Service
+from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import SITUATIONS
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION, SUB_QUESTION, StubReply
-from worker.runners.guard.call_record import Record
-from worker.runners.witnessed import Call
+from worker.runners.guard.call_record import CallLog
+from worker.runners.witnessed import ModelCall
 
 _PATHS = {
     "messages": "/v1/messages",
@@ -21,31 +21,31 @@ _PATHS = {
 }
 
 
-def seen(api: str, reply: StubReply, *, stream: bool = True) -> tuple[Call, bytes]:
+def seen(api: str, reply: StubReply, *, stream: bool = True) -> tuple[ModelCall, bytes]:
     """One call of a service, as the witness sees it, and its body."""
-    record = Record()
+    record = CallLog()
     path = _PATHS[api] if stream else _PATHS[api].replace("streamGenerate", "generate")
-    listening = record.begin(path)
+    listening = record.observe_call(path)
     assert listening
     request = json.dumps({"model": "m", "stream": stream, "tools": [{"name": "x"}]}).encode()
-    listening.asked(request, "m", tools=True)
+    listening.observe_request(request, "m", tools=True)
     body = b""
-    with Service((reply,), tools=True) as service:
+    with StubService((reply,), tools=True) as service:
         client = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
         try:
             client.request("POST", path, request)
             answer = client.getresponse()
             headers = {name.lower().encode(): value.encode() for name, value in answer.getheaders()}
-            listening.answered(answer.status, headers)
+            listening.observe_head(answer.status, headers)
             body = answer.read()
-            listening.heard(body, whole=True)
+            listening.observe_body(body, whole=True)
         except (http.client.HTTPException, OSError) as error:
             body = getattr(error, "partial", b"")
-            listening.heard(body)
-            listening.close(whole=False)
+            listening.observe_body(body)
+            listening.end_call(whole=False)
         finally:
             client.close()
-    return record.seen().calls[0], body
+    return record.observed_calls().calls[0], body
 
 
 @pytest.mark.parametrize("api", list(_PATHS))
@@ -79,7 +79,7 @@ def test_a_reply_ends_as_it_says(api: str, reply: StubReply, end: str) -> None:
 
 
 def test_a_call_without_tools_is_a_side_call_and_takes_nothing_of_the_script() -> None:
-    with Service((StubReply(status=500), StubReply(pieces=(LAST_WORDS,))), tools=True) as service:
+    with StubService((StubReply(status=500), StubReply(pieces=(LAST_WORDS,))), tools=True) as service:
         assert service.take({"messages": []}).status == 200
         assert [service.take({"tools": [{}]}).status for _ in range(3)] == [500, 200, 200]
         assert service.calls == 3
@@ -97,14 +97,14 @@ _AGENT_TOOLS = {
 @pytest.mark.parametrize("tool", _AGENT_TOOLS.values(), ids=list(_AGENT_TOOLS))
 def test_a_sub_agent_is_called_by_the_tool_that_is_offered_and_its_calls_get_their_own_reply(tool: object) -> None:
     script = (StubReply(helper=StubReply(status=400)), StubReply(pieces=(LAST_WORDS,)))
-    with Service(script, tools=True) as service:
+    with StubService(script, tools=True) as service:
         called = service.take({"tools": [{"name": "look"}, tool], "messages": [QUESTION]})
         name, given = called.tool or ("", "{}")
         assert name.lower() in {"agent", "task"}
         assert json.loads(given) == {"prompt": SUB_QUESTION, "subagent_type": "general"}
         assert (service.take({"messages": [SUB_QUESTION]}).status, service.met) == (400, {"sub-agent"})
         assert service.take({"tools": [tool], "messages": [QUESTION, SUB_QUESTION]}).text == LAST_WORDS
-    with Service(script, tools=True) as service:
+    with StubService(script, tools=True) as service:
         assert service.take({"tools": [{"name": "look"}], "messages": [QUESTION]}).text == LAST_WORDS
         assert not service.met
 
@@ -121,11 +121,11 @@ def test_a_sub_agent_is_called_by_the_tool_that_is_offered_and_its_calls_get_the
     ],
 )
 def test_a_part_is_repaired_by_asking_again_and_a_limit_by_going_on(end: Any, later: Any, repaired: bool) -> None:
-    with Service((StubReply(pieces=(PART,), end=end), StubReply(pieces=(LAST_WORDS,))), tools=False) as service:
+    with StubService((StubReply(pieces=(PART,), end=end), StubReply(pieces=(LAST_WORDS,))), tools=False) as service:
         service.take({"system": "Rules.", "messages": ["one"]})
         if later:
             service.take({"system": "Rules.", "messages": later})
-        assert (service.repaired, service.met) == (repaired, {"later call"} if later else set())
+        assert (service.is_repaired, service.met) == (repaired, {"later call"} if later else set())
 
 
 def test_there_are_more_than_thirty_situations_and_each_has_its_own_name() -> None:

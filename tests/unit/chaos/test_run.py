@@ -23,8 +23,8 @@ from tests.chaos.traffic.phase_repertoire import FILE, PHASES, phase, phase_rule
 from tests.chaos.traffic.repertoire import KINDS, message, script
 from tests.support import wait_until
 from tests.unit.chaos.histories import History, meet_everything
-from worker.runners.scripted.script import load, steps_for
-from worker.verification.verifier_prompt import verifier_prompt
+from worker.runners.scripted.script import find_steps, load_script
+from worker.verification.verifier_prompt import build_verifier_prompt
 
 
 def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:
@@ -88,7 +88,7 @@ def test_in_each_round_one_worker_is_killed_alone() -> None:
 def test_the_agents_script_has_an_answer_for_every_kind(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "script.yaml"
     path.write_text(script([*phase_rules(), *escalating_rules()]), encoding="utf-8")
-    assert steps_for(load(path), message("k1-0-0", kind), 1, 1)[0][0] != "write"
+    assert find_steps(load_script(path), message("k1-0-0", kind), 1, 1)[0][0] != "write"
 
 
 @pytest.mark.parametrize("kind", PHASES)
@@ -96,11 +96,11 @@ def test_a_phase_is_valid_and_its_agents_and_its_verifier_play_different_things(
     [made] = read_phases([phase(0, kind, message("p1-0-0", kind))])
     path = tmp_path / "script.yaml"
     path.write_text(script([*phase_rules(), *escalating_rules()]), encoding="utf-8")
-    rules = load(path)
-    assert [name for name, _ in steps_for(rules, made.description, 1, 1)] == ["write", "say"]
-    asked = verifier_prompt(made, "0" * 32, files={FILE: "{}"})
+    rules = load_script(path)
+    assert [name for name, _ in find_steps(rules, made.description, 1, 1)] == ["write", "say"]
+    asked = build_verifier_prompt(made, "0" * 32, files={FILE: "{}"})
     if made.verify_agent:
-        assert "write" not in [name for name, _ in steps_for(rules, asked, 1, 1)]
+        assert "write" not in [name for name, _ in find_steps(rules, asked, 1, 1)]
 
 
 # The switches that prove the checker still fit the engine: what each takes out is still there to be taken out.

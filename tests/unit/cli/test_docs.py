@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS as OURS
-from worker.cli import cli, plugin_commands
+from worker.cli import cli, find_plugin_commands
 
-COMMANDS = [*OURS, *plugin_commands()]
+COMMANDS = [*OURS, *find_plugin_commands()]
 TEXT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
 

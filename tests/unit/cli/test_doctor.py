@@ -17,8 +17,16 @@ from api_client.workers.reason import Facts, Reason, Wait, WaitingGroup
 from api_client.workers.standing import InstallationState
 from tests.installation import turns
 from worker.cli.checks import broker, doctor, workers
-from worker.cli.checks.claude import MEASURED, claude, hooks, judge_hooks, key, other_service, version
-from worker.cli.checks.machine import box, in_container, sessions
+from worker.cli.checks.claude import (
+    MEASURED,
+    check_claude,
+    check_hooks,
+    check_key,
+    check_other_service,
+    check_version,
+    report_hooks,
+)
+from worker.cli.checks.machine import check_sandbox, check_sessions, is_in_container
 
 
 def program(tmp_path: Path, says: str) -> str:
@@ -29,32 +37,32 @@ def program(tmp_path: Path, says: str) -> str:
 
 
 def test_the_measured_version_is_fine_and_another_one_is_told(tmp_path: Path) -> None:
-    assert version(program(tmp_path, f"{MEASURED} (Claude Code)")).state == "ok"
-    assert version(program(tmp_path, "9.9.9 (Claude Code)")).state == "warning"
-    assert version(program(tmp_path, "")).state == "warning"
+    assert check_version(program(tmp_path, f"{MEASURED} (Claude Code)")).state == "ok"
+    assert check_version(program(tmp_path, "9.9.9 (Claude Code)")).state == "warning"
+    assert check_version(program(tmp_path, "")).state == "warning"
 
 
 def test_a_program_that_does_not_run_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "claude"
     path.write_bytes(b"\x7fELF")
     path.chmod(0o755)
-    assert version(str(path)).state == "wrong"
+    assert check_version(str(path)).state == "wrong"
 
 
 def test_a_missing_program_ends_the_look_at_it(tmp_path: Path) -> None:
-    (finding,) = claude(Settings(root=tmp_path, claude_path="no-such-claude"))
+    (finding,) = check_claude(Settings(root=tmp_path, claude_path="no-such-claude"))
     assert (finding.check, finding.state) == ("claude", "wrong")
 
 
 def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not in_container(tmp_path)
+    assert not is_in_container(tmp_path)
     (tmp_path / ".dockerenv").touch()
-    assert in_container(tmp_path)
-    monkeypatch.setattr("worker.cli.checks.machine.in_container", lambda: True)
-    monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "bubblewrap cannot make a box here")
-    real = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
+    assert is_in_container(tmp_path)
+    monkeypatch.setattr("worker.cli.checks.machine.is_in_container", lambda: True)
+    monkeypatch.setattr("worker.runners.guard.box.find_obstacle", lambda: "bubblewrap cannot make a box here")
+    real = check_sandbox(Settings(root=tmp_path, models={"m": "claude_cli"}))
     assert (real.state, "the container is the box" in real.message) == ("warning", True)
-    assert box(Settings(root=tmp_path, box="required")).state == "wrong"
+    assert check_sandbox(Settings(root=tmp_path, box="required")).state == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_agents_without_a_box_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, model: str, state: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    finding = box(Settings(root=tmp_path, box=mode, models={"m": model}))
+    finding = check_sandbox(Settings(root=tmp_path, box=mode, models={"m": model}))
     assert (finding.state, "bubblewrap is not installed" in finding.message) == (state, True)
     assert "apt-get install bubblewrap" in finding.fix
 
@@ -85,7 +93,7 @@ def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    finding = box(Settings(root=tmp_path, box=mode, models={"m": "claude_cli"}))
+    finding = check_sandbox(Settings(root=tmp_path, box=mode, models={"m": "claude_cli"}))
     assert (finding.state, said.replace("auto", mode) in finding.message) == (state, True)
     assert "Operation not permitted" in finding.message
     assert "make namespaces" in finding.fix
@@ -96,12 +104,12 @@ def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
 def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     given = Settings(root=tmp_path, claude_env=("CLAUDE_CODE_USE_BEDROCK",))
-    witness, finding = other_service(given)
+    witness, finding = check_other_service(given)
     assert (witness.check, witness.state) == ("claude witness", "warning")
     assert "not pass the door" in witness.message
     assert (finding.state, "HELIX_BOX_HOSTS" in finding.fix) == ("warning", True)
     hosts = ("bedrock-runtime.eu-central-1.amazonaws.com:443",)
-    assert list(other_service(replace(given, box_hosts=hosts))) == [witness]
+    assert list(check_other_service(replace(given, box_hosts=hosts))) == [witness]
 
 
 @pytest.fixture
@@ -115,7 +123,7 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hooks_are_not_blamed_for_a_box_that_is_missing(blocked: Path) -> None:
-    finding = hooks(Settings(root=blocked, box="required"))
+    finding = check_hooks(Settings(root=blocked, box="required"))
     assert (finding.state, finding.fix) == ("wrong", "see the finding about the box")
     assert "No permissions" in finding.message
 
@@ -123,32 +131,32 @@ def test_hooks_are_not_blamed_for_a_box_that_is_missing(blocked: Path) -> None:
 def test_a_key_from_the_workers_own_environment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = Settings(root=tmp_path, claude_env=("ANTHROPIC_AUTH_TOKEN",))
     monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
-    assert key(given).state == "warning"
+    assert check_key(given).state == "warning"
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "secret")
-    assert key(given).state == "ok"
-    assert "secret" not in key(given).message
+    assert check_key(given).state == "ok"
+    assert "secret" not in check_key(given).message
 
 
 def test_hooks_that_left_no_mark_are_wrong() -> None:
-    assert judge_hooks(["SessionStart", "SessionEnd"], "").state == "ok"
-    finding = judge_hooks(["SessionEnd"], "the reason")
+    assert report_hooks(["SessionStart", "SessionEnd"], "").state == "ok"
+    finding = report_hooks(["SessionEnd"], "the reason")
     assert finding.state == "wrong"
     assert "no mark of SessionStart: the reason" in finding.message
 
 
 def test_a_sessions_folder_that_is_a_file_is_wrong(tmp_path: Path) -> None:
-    assert sessions(Settings(root=tmp_path)).state == "ok"
+    assert check_sessions(Settings(root=tmp_path)).state == "ok"
     assert not (tmp_path / "projects").exists()
     (tmp_path / "projects").touch()
-    assert sessions(Settings(root=tmp_path)).state == "wrong"
+    assert check_sessions(Settings(root=tmp_path)).state == "wrong"
 
 
 def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(tmp_path: Path) -> None:
     url = f"unix://:hidden@{tmp_path}/none.sock"
-    (finding,) = broker.brokers(Settings(root=tmp_path, store_url=url, broker_url=url))
+    (finding,) = broker.check_brokers(Settings(root=tmp_path, store_url=url, broker_url=url))
     assert finding.state == "wrong"
     assert "hidden" not in finding.message
-    (missing,) = broker.brokers(Settings(root=tmp_path))
+    (missing,) = broker.check_brokers(Settings(root=tmp_path))
     assert (missing.state, str(tmp_path) in missing.message) == ("wrong", True)
 
 
@@ -176,16 +184,16 @@ INFO = {
 )
 def test_what_a_server_says_of_itself_is_judged(change: dict[str, Any], state: str) -> None:
     info = INFO | change
-    found = [broker.version("b", info), broker.persistence("b", info), broker.eviction("b", info)]
+    found = [broker.check_version("b", info), broker.check_persistence("b", info), broker.check_memory("b", info)]
     worst = [one for one in found if one.state != "ok"]
     assert [one.state for one in worst] == ([state] if state != "ok" else [])
     assert all(one.fix for one in worst)
 
 
 def test_an_unpatched_redis_is_told() -> None:
-    assert broker.version("b", {"redis_version": "7.0.15"}).state == "warning"
-    assert broker.version("b", {"redis_version": "7.2.10"}).state == "warning"
-    assert broker.version("b", {"redis_version": "8.2.2"}).state == "ok"
+    assert broker.check_version("b", {"redis_version": "7.0.15"}).state == "warning"
+    assert broker.check_version("b", {"redis_version": "7.2.10"}).state == "warning"
+    assert broker.check_version("b", {"redis_version": "8.2.2"}).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -193,9 +201,9 @@ def test_an_unpatched_redis_is_told() -> None:
     [("store", "redis+cluster://a:1", "ok"), ("store", "redis://a:1", "wrong"), ("broker", "redis://a:1", "wrong")],
 )
 def test_a_cluster_is_to_be_named_as_one_and_no_broker(name: str, url: str, state: str) -> None:
-    (finding,) = broker.mode(name, {"redis_mode": "cluster"}, Settings(store_url=url))
+    (finding,) = broker.check_mode(name, {"redis_mode": "cluster"}, Settings(store_url=url))
     assert finding.state == state
-    assert not [*broker.mode(name, {"redis_mode": "standalone", "cluster_enabled": 0}, Settings(store_url=url))]
+    assert not [*broker.check_mode(name, {"redis_mode": "standalone", "cluster_enabled": 0}, Settings(store_url=url))]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +221,7 @@ def test_a_cluster_is_to_be_named_as_one_and_no_broker(name: str, url: str, stat
 def test_what_a_fail_over_can_lose_is_said(
     replicas: int, durability: str, least: str | None, state: str | None
 ) -> None:
-    found = [*broker.replication("store", replicated_by(replicas), durability, least)]
+    found = [*broker.check_replication("store", replicated_by(replicas), durability, least)]
     assert [finding.state for finding in found] == ([state] if state else [])
 
 
@@ -226,17 +234,17 @@ def replicated_by(replicas: int, syncing: int = 0) -> dict[str, Any]:
 
 
 def test_a_replica_that_waits_for_its_first_copy_is_no_copy() -> None:
-    (found,) = broker.replication("store", replicated_by(0, syncing=2), "replicated", "1")
+    (found,) = broker.check_replication("store", replicated_by(0, syncing=2), "replicated", "1")
     assert (found.state, "one copy only: do not fail over now" in found.message) == ("wrong", True)
 
 
 def test_fewer_replicas_than_asked_for_and_a_master_that_may_be_promoted_again_are_said() -> None:
-    (few,) = broker.replication("store", replicated_by(1, syncing=1), "replicated", "2", copies=2)
+    (few,) = broker.check_replication("store", replicated_by(1, syncing=1), "replicated", "2", copies=2)
     assert (few.state, "1 replica in step, not 2" in few.message) == ("wrong", True)
-    (least,) = broker.replication("store", replicated_by(2), "replicated", "1", copies=2)
+    (least,) = broker.check_replication("store", replicated_by(2), "replicated", "1", copies=2)
     assert (least.state, "min-replicas-to-write 2" in least.fix) == ("warning", True)
     for priority in ("100", None):
-        (again,) = broker.replication("store", replicated_by(2), "replicated", "1", priority=priority)
+        (again,) = broker.check_replication("store", replicated_by(2), "replicated", "1", priority=priority)
         assert (again.state, "replica-priority" in again.message) == ("warning", True)
 
 
@@ -263,17 +271,17 @@ def waits(reason: Reason, **more: Any) -> WaitingGroup:
 
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
     reports = [report_of("helix.run"), report_of("helix.check", at=10.0)]
-    check, run, waiting = workers.stuck(standing_of(reports))
+    check, run, waiting = workers.report_alerts(standing_of(reports))
     assert (run.state, run.message) == ("ok", "1 to run agents, 3 of 4 slots free")
     assert (check.check, check.state) == ("workers helix.check", "wrong")
     assert waiting.state == "ok"
-    stalled = [found.message for found in workers.stuck(standing_of([report_of("helix.run", stalled=True)]))]
+    stalled = [found.message for found in workers.report_alerts(standing_of([report_of("helix.run", stalled=True)]))]
     assert "takes no messages: w" in stalled
 
 
 def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
     both = report_of("helix.run", queues=["helix.run", "helix.check"], check_slots=2, check_free=1)
-    run, check, _ = workers.stuck(standing_of([both]))
+    run, check, _ = workers.report_alerts(standing_of([both]))
     assert (run.message, check.message) == (
         "1 to run agents, 3 of 4 slots free",
         "1 to judge answers, 1 of 2 slots free",
@@ -286,25 +294,29 @@ def test_a_machine_that_cannot_work_is_named_with_why() -> None:
         report_of("helix.check"),
         report_of("helix.run", name="v", host="b", sick="/data cannot be written", free=0),
     ]
-    finding, *_ = workers.stuck(standing_of(reports))
+    finding, *_ = workers.report_alerts(standing_of(reports))
     assert (finding.state, finding.message) == ("wrong", "b carries out no turns: /data cannot be written")
 
 
 def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for_a_person_are_not() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.STUCK),)))
+    finding, *_ = workers.report_alerts(standing_of(reports, waits=(waits(Reason.STUCK),)))
     assert (finding.check, finding.state, "turn-1" in finding.fix) == ("waiting", "wrong", True)
-    found = [*workers.stuck(standing_of(reports, waits=(waits(Reason.PERSON),)))]
+    found = [*workers.report_alerts(standing_of(reports, waits=(waits(Reason.PERSON),)))]
     assert {each.state for each in found} == {"ok"}
     assert found[-1].message == "1 turn, the longest for 505 s: a person has to decide"
 
 
 def test_turns_that_no_worker_can_carry_out_are_wrong_and_those_of_a_pause_a_warning() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.UNFIT, subject="model m", said="w: no"),)))
+    finding, *_ = workers.report_alerts(
+        standing_of(reports, waits=(waits(Reason.UNFIT, subject="model m", said="w: no"),))
+    )
     assert (finding.check, finding.state) == ("unfit", "wrong")
     assert finding.message == "1 turn waits, the longest for 505 s: no worker can carry out model m: w: no"
-    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.PAUSE, subject="model m", said="why"),)))
+    finding, *_ = workers.report_alerts(
+        standing_of(reports, waits=(waits(Reason.PAUSE, subject="model m", said="why"),))
+    )
     assert (finding.check, finding.state) == ("pause", "warning")
 
 
@@ -312,12 +324,12 @@ def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -
     old = report_of("helix.run", name="old", at=50.0, started_at=1.0)
     other = report_of("helix.run", name="other", host="i", at=60.0, started_at=1.0)
     heir = report_of("helix.run", name="heir", started_at=52.0)
-    (well,) = workers.everybody([old, heir], 105.0)
+    (well,) = workers.check_presence([old, heir], 105.0)
     assert (well.state, well.message) == ("ok", "1 worker there, and none is missing")
-    (lost,) = workers.everybody([old, heir, other], 105.0)
+    (lost,) = workers.check_presence([old, heir, other], 105.0)
     assert lost.state == "warning"
     assert lost.message == "1 of 2 worker processes; missing: other (silent for 45 s)"
-    (both,) = workers.everybody([old, replace(old, name="older"), heir], 105.0)
+    (both,) = workers.check_presence([old, replace(old, name="older"), heir], 105.0)
     assert both.message.startswith("1 of 2 worker processes; missing: old")
 
 
@@ -327,32 +339,37 @@ def test_a_worker_that_renews_its_leases_slowly_is_named_before_it_loses_a_run()
         report_of("helix.check", name="c"),
         report_of("helix.run", at=0.0),
     ]
-    [finding] = workers.leases(reports, now=101.0, lease_seconds=6.0)
+    [finding] = workers.check_leases(reports, now=101.0, lease_seconds=6.0)
     assert (finding.state, finding.message) == ("warning", "renewed too slowly: w took 1.2 s")
-    [finding] = workers.leases([report_of("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
+    [finding] = workers.check_leases([report_of("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
     assert finding.state == "ok"
-    assert not [*workers.leases([], now=101.0, lease_seconds=6.0)]
+    assert not [*workers.check_leases([], now=101.0, lease_seconds=6.0)]
 
 
 def test_workers_that_see_different_session_folders_are_told() -> None:
     reports = [report_of("helix.run", sessions="a"), report_of("helix.run", sessions="b", host="i")]
     apart = standing_of(reports, folders={"h", "i"})
-    assert [("h, i" in found.message) for found in workers.stuck(apart) if found.check == "sessions shared"] == [True]
-    assert [*workers.shared(apart)] == []
-    assert [found.state for found in workers.shared(standing_of(reports[:1]))] == ["ok"]
+    assert [
+        ("h, i" in found.message) for found in workers.report_alerts(apart) if found.check == "sessions shared"
+    ] == [True]
+    assert [*workers.check_shared_sessions(apart)] == []
+    assert [found.state for found in workers.check_shared_sessions(standing_of(reports[:1]))] == ["ok"]
 
 
 def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    assert workers.stuck(standing_of(reports, overdue=2)).__next__().check == "reaper"
-    assert [each.state for each in workers.backlog(replace(standing_of(reports), dead=1), {})] == ["ok", "warning"]
-    assert [each.state for each in workers.backlog(standing_of(reports), {"helix.run": 1})] == ["ok", "ok"]
+    assert workers.report_alerts(standing_of(reports, overdue=2)).__next__().check == "reaper"
+    assert [each.state for each in workers.check_backlog(replace(standing_of(reports), dead=1), {})] == [
+        "ok",
+        "warning",
+    ]
+    assert [each.state for each in workers.check_backlog(standing_of(reports), {"helix.run": 1})] == ["ok", "ok"]
 
 
 def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent() -> None:
-    assert list(workers.traces(None)) == []
-    assert [found.state for found in workers.traces(0)] == ["ok"]
-    assert [found.state for found in workers.traces(3)] == ["warning"]
+    assert list(workers.check_traces(None)) == []
+    assert [found.state for found in workers.check_traces(0)] == ["ok"]
+    assert [found.state for found in workers.check_traces(3)] == ["warning"]
 
 
 @pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**30, "warning"), (2**20, "wrong")])
@@ -393,7 +410,7 @@ def test_a_hole_in_the_append_only_file_is_wrong_and_one_that_may_be_elsewhere_a
         (b"", {}, None, ""),
     ):
         file.write_bytes(content)
-        found = list(broker.append_only_files("store", directory, info))
+        found = list(broker.check_append_only_files("store", directory, info))
         assert [each.state for each in found] == ([state] if state else [])
         assert all(each.fix for each in found)
 
@@ -416,13 +433,13 @@ def test_a_box_that_is_weaker_than_others_is_told(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    finding = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
+    finding = check_sandbox(Settings(root=tmp_path, models={"m": "claude_cli"}))
     assert (finding.state, said in finding.message) == ("warning" if said else "ok", True)
 
 
 def test_a_machine_whose_system_calls_are_unknown_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.runners.guard.box.filter_path", lambda: "")
-    monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "")
-    monkeypatch.setattr("worker.runners.guard.box.network_obstacle", lambda: "")
-    finding = box(Settings(root=tmp_path))
+    monkeypatch.setattr("worker.runners.guard.box.find_obstacle", lambda: "")
+    monkeypatch.setattr("worker.runners.guard.box.find_network_obstacle", lambda: "")
+    finding = check_sandbox(Settings(root=tmp_path))
     assert (finding.state, "no filter of system calls is known" in finding.message) == ("warning", True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from worker.cli.checks import _of_agents, claude
+from worker.cli.checks import _check_agents, claude
 from worker.cli.checks.finding import Finding
-from worker.cli.checks.machine import machine
-from worker.cli.checks.models import models
+from worker.cli.checks.machine import check_machine
+from worker.cli.checks.models import check_models
 from worker.runners.claude.cli_program import missing_programs
 
 
@@ -22,7 +22,7 @@ def program(folder: Path, name: str, says: str) -> str:
 
 
 def of_machine(settings: Settings) -> Iterator[Finding]:
-    return machine(settings)
+    return check_machine(settings)
 
 
 def at_start(settings: Settings) -> Iterator[Finding]:
@@ -36,18 +36,18 @@ _MEASURED = f"{claude.MEASURED} (Claude Code)"
     ("check", "look", "runner", "name", "good", "bad"),
     [
         ("start", at_start, "claude_cli", "claude_path", _MEASURED, "no-such-claude"),
-        ("claude", _of_agents, "claude_cli", "claude_path", _MEASURED, "no-such-claude"),
-        ("claude version", _of_agents, "claude_cli", "claude_path", _MEASURED, "9.9.9 (Claude Code)"),
-        ("claude key", _of_agents, "claude_cli", "claude_api_key", "sk", ""),
-        ("claude key", _of_agents, "claude_cli", "claude_env", ("HELIX_TEST_KEY",), ()),
-        ("claude witness", _of_agents, "claude_cli", "claude_env", (), ("CLAUDE_CODE_USE_BEDROCK",)),
+        ("claude", _check_agents, "claude_cli", "claude_path", _MEASURED, "no-such-claude"),
+        ("claude version", _check_agents, "claude_cli", "claude_path", _MEASURED, "9.9.9 (Claude Code)"),
+        ("claude key", _check_agents, "claude_cli", "claude_api_key", "sk", ""),
+        ("claude key", _check_agents, "claude_cli", "claude_env", ("HELIX_TEST_KEY",), ()),
+        ("claude witness", _check_agents, "claude_cli", "claude_env", (), ("CLAUDE_CODE_USE_BEDROCK",)),
         ("box", of_machine, "scripted", "box", "off", "required"),
         ("validators", of_machine, "scripted", "validators", (), ("no_such_rule",)),
-        ("model c", models, "codex:m", "agent_path", "codex-cli 0.169.0", "no-such-codex"),
-        ("version c", models, "codex:m", "agent_path", "codex-cli 0.169.0", "codex-cli 0.171.0"),
-        ("version c", models, "acp:opencode:m", "agent_path", "1.18.33", "1.18.34"),
-        ("version c", models, "acp:qwen:m", "agent_path", "0.24.4", "10.24.4"),
-        ("version c", models, "acp:kimi:m", "agent_path", "kimi 2.1.0", ""),
+        ("model c", check_models, "codex:m", "agent_path", "codex-cli 0.169.0", "no-such-codex"),
+        ("version c", check_models, "codex:m", "agent_path", "codex-cli 0.169.0", "codex-cli 0.171.0"),
+        ("version c", check_models, "acp:opencode:m", "agent_path", "1.18.33", "1.18.34"),
+        ("version c", check_models, "acp:qwen:m", "agent_path", "0.24.4", "10.24.4"),
+        ("version c", check_models, "acp:kimi:m", "agent_path", "kimi 2.1.0", ""),
     ],
 )
 def test_the_block_of_a_model_is_what_is_checked(
@@ -62,9 +62,9 @@ def test_the_block_of_a_model_is_what_is_checked(
 ) -> None:
     monkeypatch.setenv("HELIX_TEST_KEY", "sk")
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
-    monkeypatch.setattr(claude, "hooks", lambda _: Finding("claude hooks", "ok", ""))
-    monkeypatch.setattr("worker.cli.checks.models.listed", lambda *_: None)
-    monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "no box here")
+    monkeypatch.setattr(claude, "check_hooks", lambda _: Finding("claude hooks", "ok", ""))
+    monkeypatch.setattr("worker.cli.checks.models.list_service_models", lambda *_: None)
+    monkeypatch.setattr("worker.runners.guard.box.find_obstacle", lambda: "no box here")
     if name.endswith("_path"):
         good, bad = (
             each if each.startswith("no-such") else program(tmp_path, f"p{hash(each)}", each) for each in (good, bad)
@@ -80,10 +80,10 @@ def test_the_block_of_a_model_is_what_is_checked(
 
 
 def test_models_with_programs_of_their_own_are_each_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claude, "hooks", lambda _: Finding("claude hooks", "ok", ""))
+    monkeypatch.setattr(claude, "check_hooks", lambda _: Finding("claude hooks", "ok", ""))
     own = {"a": {"claude_path": program(tmp_path, "one", "1.0")}, "b": {"claude_path": "no-such-claude"}}
     settings = Settings(root=tmp_path, models=dict.fromkeys("ab", "claude_cli"), model_settings=own)
-    said = {(found.check, found.message.partition(":")[0]) for found in _of_agents(settings) if found.state != "ok"}
+    said = {(found.check, found.message.partition(":")[0]) for found in _check_agents(settings) if found.state != "ok"}
     assert {("claude version", "a"), ("claude", "b")} <= said
     assert [problem.partition(":")[0] for problem in missing_programs(settings)] == ["model b"]
 
@@ -111,7 +111,7 @@ def test_models_with_programs_of_their_own_are_each_looked_at(tmp_path: Path, mo
 def test_a_python_model_that_cannot_be_run_is_told(tmp_path: Path, code: str, option: str, problem: str) -> None:
     (tmp_path / "shelf").mkdir()
     (tmp_path / "shelf" / "books.py").write_text(code)
-    (found,) = models(Settings(root=tmp_path, models={"m": f"shelf.books:{option}"}))
+    (found,) = check_models(Settings(root=tmp_path, models={"m": f"shelf.books:{option}"}))
     assert (found.state, problem in found.message) == ("wrong" if problem else "ok", True), found
     assert "docs/agents.md" in found.fix or not problem
 
@@ -119,10 +119,12 @@ def test_a_python_model_that_cannot_be_run_is_told(tmp_path: Path, code: str, op
 def test_a_python_model_whose_module_is_missing_is_told_and_of_a_service_without_its_model_the_right_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (found,) = models(Settings(root=tmp_path, models={"m": "no.such:book"}))
+    (found,) = check_models(Settings(root=tmp_path, models={"m": "no.such:book"}))
     assert (found.state, "no.such cannot be imported" in found.message) == ("wrong", True)
     (tmp_path / "shelf").mkdir()
     (tmp_path / "shelf" / "books.py").write_text("def book(context):\n    return 'x'")
-    monkeypatch.setattr("worker.cli.checks.models.listed", lambda *_: frozenset({"m2"}))
-    (found,) = models(Settings(root=tmp_path, models={"m": "shelf.books:book:m1"}, openai_url="http://127.0.0.1:9"))
+    monkeypatch.setattr("worker.cli.checks.models.list_service_models", lambda *_: frozenset({"m2"}))
+    (found,) = check_models(
+        Settings(root=tmp_path, models={"m": "shelf.books:book:m1"}, openai_url="http://127.0.0.1:9")
+    )
     assert (found.state, found.fix) == ("wrong", "correct HELIX_MODELS: m=shelf.books:book:MODEL")

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tests.installation import turns
-from worker.cli import COMMANDS, cli, main, plugin_commands
+from worker.cli import COMMANDS, cli, find_plugin_commands, main
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -29,7 +29,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys)
     assert code == 0
-    assert all(f"  {name} " in out for name in [*COMMANDS, *plugin_commands()])
+    assert all(f"  {name} " in out for name in [*COMMANDS, *find_plugin_commands()])
 
 
 def test_help_imports_none_of_the_heavy_libraries() -> None:
@@ -48,8 +48,8 @@ def test_help_imports_none_of_the_heavy_libraries() -> None:
 def test_each_command_loads_alone_in_a_fresh_process() -> None:
     script = (
         "import os, sys\n"
-        "from worker.cli import COMMANDS, main, plugin_commands\n"
-        "for name in [*COMMANDS, *plugin_commands()]:\n"
+        "from worker.cli import COMMANDS, find_plugin_commands, main\n"
+        "for name in [*COMMANDS, *find_plugin_commands()]:\n"
         "    if not (child := os.fork()):\n"
         "        sys.argv = ['turns', name, '--help']\n"
         "        main()\n"
@@ -60,12 +60,12 @@ def test_each_command_loads_alone_in_a_fresh_process() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *plugin_commands()])
+@pytest.mark.parametrize("name", [*COMMANDS, *find_plugin_commands()])
 def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, name, "--help")
     assert code == 0
     assert out.startswith(f"Usage: turns {name} ")
-    place = f"worker.cli.{COMMANDS[name][0]}" if name in COMMANDS else plugin_commands()[name][0]
+    place = f"worker.cli.{COMMANDS[name][0]}" if name in COMMANDS else find_plugin_commands()[name][0]
     module, _, attribute = place.partition(":")
     command: click.Command = getattr(importlib.import_module(module), attribute)
     assert command.name == name

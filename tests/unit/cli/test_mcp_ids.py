@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from worker.plugins.mcp.mcp_tasks import extension
+from worker.plugins.mcp.mcp_tasks import build_extension
 from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTools
 
 GOOD = "turn-" + "5" * 32
@@ -45,7 +45,7 @@ class Relay(RelayAccess):
 
     asked: list[str]
 
-    async def ask(self, method: str, path: str, body: Any = None, name: str = "") -> Any:
+    async def send_request(self, method: str, path: str, body: Any = None, name: str = "") -> Any:
         self.asked.append(path)
         return {
             "turn_id": GOOD,
@@ -69,9 +69,9 @@ async def _progress(*_: Any, **__: Any) -> None:
 
 
 TOOLS: dict[str, Callable[[TurnTools, str], Awaitable[Any]]] = {
-    "get_turn": lambda tools, turn_id: tools.followed(turn_id, _progress, 0),
-    "cancel_turn": lambda tools, turn_id: tools.cancel(turn_id),
-    "decide": lambda tools, turn_id: tools.decide({"turn_id": turn_id, "suspended_at": 1.0}, "approve"),
+    "get_turn": lambda tools, turn_id: tools.await_turn(turn_id, _progress, 0),
+    "cancel_turn": lambda tools, turn_id: tools.cancel_turn(turn_id),
+    "decide": lambda tools, turn_id: tools.submit_decision({"turn_id": turn_id, "suspended_at": 1.0}, "approve"),
 }
 
 
@@ -85,7 +85,7 @@ async def test_what_is_no_turn_id_is_refused_and_nothing_is_asked(relay: Relay, 
 
 @pytest.mark.parametrize("turn_id", HOSTILE)
 async def test_the_tasks_extension_refuses_them_too(relay: Relay, turn_id: str) -> None:
-    for method in extension(TurnTools(relay, "m", 0.0)).methods():
+    for method in build_extension(TurnTools(relay, "m", 0.0)).methods():
         with pytest.raises(Exception, match="not a turn id"):
             await method.handler(None, method.params_type(taskId=turn_id))
     assert relay.asked == []

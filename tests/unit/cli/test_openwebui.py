@@ -18,8 +18,8 @@ from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS
 from api_client.web.openwebui.background import TASK_HEADER
-from worker.cli.installation.openwebui import TEMPLATES, environment, icon, model_entry, openwebui
-from worker.cli.installation.openwebui_check import judge
+from worker.cli.installation.openwebui import TEMPLATES, build_environment, build_model_entry, draw_icon, openwebui
+from worker.cli.installation.openwebui_check import report_request
 
 GOOD = SeenRequest(task=True, chat=True, message=True, user=True, tools=0)
 
@@ -82,24 +82,27 @@ def test_every_header_the_relay_reads_is_among_the_templates() -> None:
 
 
 def test_a_model_is_readable_by_all_and_wants_no_tools() -> None:
-    entry = model_entry("helix-consultant", Settings())
+    entry = build_model_entry("helix-consultant", Settings())
     assert (entry["id"], entry["base_model_id"], entry["name"]) == ("helix-consultant", None, "Helix Consultant")
     assert entry["meta"]["capabilities"]["builtin_tools"] is False
     assert entry["access_grants"] == [{"principal_type": "user", "principal_id": "*", "permission": "read"}]
-    assert entry["meta"]["description"] != model_entry("helix-consultant", Settings(locale="de"))["meta"]["description"]
+    assert (
+        entry["meta"]["description"]
+        != build_model_entry("helix-consultant", Settings(locale="de"))["meta"]["description"]
+    )
 
 
 def test_the_icon_is_a_png_of_the_models_own() -> None:
-    made = icon("a", 8)
+    made = draw_icon("a", 8)
     assert made[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", made[16:24]) == (8, 8)
-    assert made != icon("b", 8)
+    assert made != draw_icon("b", 8)
 
 
 def test_a_signing_secret_goes_along(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path)
-    assert "FORWARD_USER_INFO_HEADER_JWT_SECRET" not in environment(settings, "u", "k")
-    signing = environment(replace(settings, user_jwt_secret="s"), "u", "k")
+    assert "FORWARD_USER_INFO_HEADER_JWT_SECRET" not in build_environment(settings, "u", "k")
+    signing = build_environment(replace(settings, user_jwt_secret="s"), "u", "k")
     assert signing["FORWARD_USER_INFO_HEADER_JWT_SECRET"] == "s"
 
 
@@ -119,7 +122,7 @@ def test_print_goes_without_a_command(tmp_path: Path) -> None:
     ],
 )
 def test_what_open_webui_was_seen_to_send_is_judged(change: dict[str, Any], states: dict[str, str]) -> None:
-    found = list(judge(replace(GOOD, **change), 60))
+    found = list(report_request(replace(GOOD, **change), 60))
     assert {finding.check: finding.state for finding in found} == states
     assert all(finding.fix for finding in found if finding.state != "ok")
 
@@ -154,6 +157,6 @@ def test_what_overrides_what_is_said_in_the_file(tmp_path: Path, what: str) -> N
 
 
 def test_headers_that_lost_their_json_are_found() -> None:
-    [finding] = judge(replace(GOOD, task=False, message=False), 60.0)
+    [finding] = report_request(replace(GOOD, task=False, message=False), 60.0)
     assert finding.state == "wrong"
     assert "--print docker" in finding.fix

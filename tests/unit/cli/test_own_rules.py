@@ -14,7 +14,7 @@ from worker.cli.policy import policy
 from worker.cli.validate import validate
 from worker.cli.validator_scaffold import new_validator
 from worker.enforcement.rules import ForbiddenRule
-from worker.pytest_plugin import Rules
+from worker.pytest_plugin import RulesUnderTest
 
 POLICY = """\
 rules:
@@ -201,7 +201,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_plugins_assertions_can_fail(tmp_path: Path) -> None:
-    rules = Rules("step_marker")
+    rules = RulesUnderTest("step_marker")
     rules.assert_accepted("x\n\n<!-- STEP: done -->")
     rules.assert_repaired("# ADR-1\n", "# ADR-1\n\n<!-- STEP: unknown -->")
     with pytest.raises(AssertionError, match="MISSING_STEP_MARKER"):
@@ -211,7 +211,7 @@ def test_the_plugins_assertions_can_fail(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="rejected by"):
         rules.assert_rejected("x", "INVALID_STEP")
     with pytest.raises(AssertionError):
-        Rules("adr_structure").assert_repaired("# ADR-1\n")
+        RulesUnderTest("adr_structure").assert_repaired("# ADR-1\n")
     with pytest.raises(AssertionError, match="no accepted"):
         rules.check_corpus(tmp_path)
 
@@ -226,12 +226,12 @@ def test_a_corpus_names_the_files_that_are_judged_the_other_way(tmp_path: Path) 
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text)
     with pytest.raises(AssertionError, match=r"judged the other way: secret\.md"):
-        Rules(ForbiddenRule()).check_corpus(tmp_path)
+        RulesUnderTest(ForbiddenRule()).check_corpus(tmp_path)
     (tmp_path / "accepted" / "secret.md").unlink()
-    assert Rules(ForbiddenRule()).check_corpus(tmp_path) == 2
+    assert RulesUnderTest(ForbiddenRule()).check_corpus(tmp_path) == 2
 
 
 def test_a_policy_and_its_reactions_are_played_as_a_turn() -> None:
-    rules = Rules(policy="rules:\n  - {rule: length, reactions: [retry, warn], options: {max_words: 2}}")
+    rules = RulesUnderTest(policy="rules:\n  - {rule: length, reactions: [retry, warn], options: {max_words: 2}}")
     result = rules.run("far too many words", "still too many words", max_retries=1)
     assert (result.success, [issue.severity for issue in result.issues]) == (True, ["warning"])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from api_client.contract.events import KINDS, Event
 from api_client.contract.issue import read_issues
-from worker.cli.output import one_line, safe
-from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe, issue_lines
+from worker.cli.output import fit_line, strip_control
+from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe_event, format_issues
 
 
 def event(kind: str, seq: int = 1, **data: object) -> Event:
@@ -66,22 +66,22 @@ REFUSED = ["MISSING_STEP_MARKER  The answer has no step marker  (step_marker)", 
     ],
 )
 def test_each_event_says_what_happened(told: Event, lines: list[str]) -> None:
-    assert [line.text for line in describe(told)] == lines
+    assert [line.text for line in describe_event(told)] == lines
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_event_with_no_data_at_all_is_still_shown(kind: str) -> None:
-    assert bool(describe(event(kind))) == (kind != "attempt.output")
+    assert bool(describe_event(event(kind))) == (kind != "attempt.output")
 
 
 def test_an_unknown_kind_is_passed_over() -> None:
-    assert describe(event("turn.dreamt", anything=1)) == []
+    assert describe_event(event("turn.dreamt", anything=1)) == []
 
 
 def test_good_is_green_and_bad_is_red() -> None:
-    assert describe(event("attempt.accepted", attempt=1))[0].style == GOOD
-    assert describe(event("attempt.rejected", attempt=1))[0].style == BAD
-    assert issue_lines(read_issues([ISSUE | {"severity": "warning"}]))[0].style == WARN
+    assert describe_event(event("attempt.accepted", attempt=1))[0].style == GOOD
+    assert describe_event(event("attempt.rejected", attempt=1))[0].style == BAD
+    assert format_issues(read_issues([ISSUE | {"severity": "warning"}]))[0].style == WARN
 
 
 def shown(timeline_events: list[Event], *, tty: bool = False) -> str:
@@ -89,7 +89,7 @@ def shown(timeline_events: list[Event], *, tty: bool = False) -> str:
     stream.isatty = lambda: tty  # type: ignore[method-assign]
     timeline = Timeline(stream)
     for each in timeline_events:
-        timeline.show(each)
+        timeline.show_event(each)
     return stream.getvalue()
 
 
@@ -139,9 +139,9 @@ def test_what_an_agent_writes_never_drives_the_terminal(one: str, two: str) -> N
 
 
 def test_a_line_stays_one_line_and_has_an_end() -> None:
-    assert one_line("a\n b\t c") == "a b c"
-    assert one_line("x" * 300) == "x" * 199 + "…"
-    assert safe("a\r\nb\tc\n") == "a\nb\tc\n"
+    assert fit_line("a\n b\t c") == "a b c"
+    assert fit_line("x" * 300) == "x" * 199 + "…"
+    assert strip_control("a\r\nb\tc\n") == "a\nb\tc\n"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_line_stays_one_line_and_has_an_end() -> None:
     ],
 )
 def test_an_issue_in_a_file_says_where(place: dict[str, object], said: str) -> None:
-    [line] = issue_lines(read_issues([{"code": "PYTHON_SYNTAX", "message": "invalid syntax", **place}]))
+    [line] = format_issues(read_issues([{"code": "PYTHON_SYNTAX", "message": "invalid syntax", **place}]))
     assert line.text == said
 
 
@@ -163,9 +163,9 @@ def test_what_a_gate_found_is_not_told_again_by_the_rejection_and_is_by_the_next
     timeline = Timeline(stream)
     other = {**ISSUE, "code": "NOT_VERIFIED"}
     for attempt in (1, 2):
-        timeline.show(event("attempt.started", attempt=attempt))
-        timeline.show(event("gate.checked", gate="g", passed=False, issues=[ISSUE]))
-        timeline.show(event("attempt.rejected", attempt=attempt, issues=[ISSUE, other]))
-        timeline.show(event("turn.escalated", stage=2, issues=[ISSUE, other]))
+        timeline.show_event(event("attempt.started", attempt=attempt))
+        timeline.show_event(event("gate.checked", gate="g", passed=False, issues=[ISSUE]))
+        timeline.show_event(event("attempt.rejected", attempt=attempt, issues=[ISSUE, other]))
+        timeline.show_event(event("turn.escalated", stage=2, issues=[ISSUE, other]))
     assert stream.getvalue().count("MISSING_STEP_MARKER") == 2
     assert stream.getvalue().count("NOT_VERIFIED") == 2

@@ -17,11 +17,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.moves import Answer
 from worker.files import session
-from worker.files.safe_io import opened, read
-from worker.files.session import conversation_digest, read_status
-from worker.files.session_fence import HELD, fenced_writes, place
-from worker.files.spreading import spread
-from worker.files.workspace import check_session_done, delivery_directory, publish
+from worker.files.safe_io import open_folder, read_file
+from worker.files.session import digest_conversation, read_status
+from worker.files.session_fence import HELD, open_fenced, open_for_publishing
+from worker.files.spreading import spread_folders
+from worker.files.workspace import check_session_done, create_delivery_folder, publish_answer
 from worker.runners.base import needs_folder
 from worker.turns import folders
 
@@ -30,20 +30,20 @@ _CHANGES = ("open", "mkdir", "write", "close", "rename", "replace", "unlink", "s
 
 def accept(folder: Path, text: str, *, token: str = "") -> None:
     """What a worker writes when it accepts an answer, as ``Publisher`` does it."""
-    with place(folder, token) as here:
+    with open_for_publishing(folder, token) as here:
         assert here is not None
         answer = Answer(response=text, step="what", step_source="marker")
-        session.accept(here, turn(text), answer, agent_session="")
-        publish(here, text, attempt_id=text)
+        session.record_acceptance(here, turn(text), answer, agent_session="")
+        publish_answer(here, text, attempt_id=text)
 
 
 def run(folder: Path, text: str, *, token: str) -> None:
     """What a worker writes for a turn whose agent works in the session's folder."""
     for attempt in (1, 2):
-        with fenced_writes(folder, token, stays=True) as holder:
-            holder.take()
-            delivery_directory(holder, token, attempt, 1)
-            session.prepare(holder, turn(text), folder, "# {{ session_id }}")
+        with open_fenced(folder, token, stays=True) as holder:
+            holder.revoke_earlier_holders()
+            create_delivery_folder(holder, token, attempt, 1)
+            session.prepare_session(holder, turn(text), folder, "# {{ session_id }}")
     accept(folder, text, token=token)
 
 
@@ -128,18 +128,18 @@ def test_a_kill_amid_a_run_in_the_folder_leaves_every_file_whole(tmp_path: Path,
 
 
 def test_a_new_sessions_answer_appears_with_its_mark_by_one_rename(tmp_path: Path) -> None:
-    with place(tmp_path / "s") as here:
+    with open_for_publishing(tmp_path / "s") as here:
         assert here is not None
         assert here.new
-        publish(here, "Antwort", attempt_id="a", files={"ADR-1.md": "x"})
+        publish_answer(here, "Antwort", attempt_id="a", files={"ADR-1.md": "x"})
     assert sorted(path.name for path in (tmp_path / "s").rglob("*")) == [".done", "ADR-1.md", "output", "response.md"]
 
 
 def test_who_is_second_in_a_new_session_publishes_file_by_file(tmp_path: Path) -> None:
-    with place(tmp_path / "s") as late:
+    with open_for_publishing(tmp_path / "s") as late:
         assert late is not None
         accept(tmp_path / "s", "zuerst")
-        publish(late, "danach", attempt_id="b")
+        publish_answer(late, "danach", attempt_id="b")
     assert (tmp_path / "s" / "output" / "response.md").read_text() == "danach"
     assert check_session_done(tmp_path / "s", "b")
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["output", "status.json"], "a draft was left"
@@ -147,14 +147,14 @@ def test_who_is_second_in_a_new_session_publishes_file_by_file(tmp_path: Path) -
 
 def test_where_agents_work_with_files_there_is_no_such_place(tmp_path: Path) -> None:
     (tmp_path / "s" / HELD).mkdir(parents=True)
-    with place(tmp_path / "s") as here:
+    with open_for_publishing(tmp_path / "s") as here:
         assert here is None
 
 
 def test_a_link_in_the_place_of_a_session_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "s").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="s"), place(tmp_path / "s"):
+    with pytest.raises(OSError, match="s"), open_for_publishing(tmp_path / "s"):
         pass
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -168,11 +168,11 @@ def test_a_disk_that_fills_up_leaves_the_answer_before_and_no_draft(
         raise OSError(28, "No space left on device")
 
     for folder in ("s", "new"):
-        with monkeypatch.context() as short, place(tmp_path / folder) as here:
+        with monkeypatch.context() as short, open_for_publishing(tmp_path / folder) as here:
             assert here is not None
             short.setattr("worker.files.safe_io.os.write", full)
             with pytest.raises(OSError, match="No space"):
-                publish(here, "neu", attempt_id="b")
+                publish_answer(here, "neu", attempt_id="b")
     assert (tmp_path / "s" / "output" / "response.md").read_text() == "alt"
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["output", "status.json"]
     assert list((tmp_path / "new").iterdir()) == []
@@ -189,7 +189,7 @@ def test_a_disk_that_fills_up_leaves_the_answer_before_and_no_draft(
 def test_a_conversations_digest_is_the_one_that_older_versions_stored(said: list[tuple[str, str]]) -> None:
     messages = [{"role": "system", "content": "x"}, *({"role": role, "content": text} for role, text in said)]
     stored = json.dumps([[role, text.strip()] for role, text in said], ensure_ascii=False, indent=2) + "\n"
-    assert conversation_digest(messages) == hashlib.sha256(stored.encode("utf-8", "replace")).hexdigest()
+    assert digest_conversation(messages) == hashlib.sha256(stored.encode("utf-8", "replace")).hexdigest()
 
 
 def test_the_state_of_a_session_is_written_as_ever(tmp_path: Path) -> None:
@@ -201,11 +201,11 @@ def test_the_state_of_a_session_is_written_as_ever(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, 99, 100])
 def test_a_file_up_to_the_limit_is_read_whole(tmp_path: Path, size: int) -> None:
     (tmp_path / "file").write_bytes(b"x" * size)
-    with opened(tmp_path) as folder:
-        assert read("file", folder, 100) == b"x" * size
+    with open_folder(tmp_path) as folder:
+        assert read_file("file", folder, 100) == b"x" * size
         (tmp_path / "file").write_bytes(b"x" * 101)
         with pytest.raises(OSError, match="larger than 100 bytes"):
-            read("file", folder, 100)
+            read_file("file", folder, 100)
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +219,8 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path, m
         return facts
 
     monkeypatch.setattr("worker.files.safe_io.os.fstat", grown)
-    with opened(tmp_path) as folder:
-        assert read("file", folder, 1000) == b"first, and a second part"
+    with open_folder(tmp_path) as folder:
+        assert read_file("file", folder, 1000) == b"first, and a second part"
 
 
 # What is made ready before an agent starts: nothing where it needs no folder, and each session version once.
@@ -263,12 +263,12 @@ def files(settings: Settings) -> dict[str, int]:
 def answered(settings: Settings, request: pytest.FixtureRequest) -> None:
     """The session has an accepted answer, of an agent that worked so."""
     with (
-        fenced_writes(session_folder(settings))
+        open_fenced(session_folder(settings))
         if request.param == "in files"
-        else place(session_folder(settings)) as here
+        else open_for_publishing(session_folder(settings)) as here
     ):
         assert here is not None
-        publish(here, "Antwort", attempt_id="turn-1-1-1")
+        publish_answer(here, "Antwort", attempt_id="turn-1-1-1")
 
 
 def test_without_need_nothing_is_made(settings: Settings) -> None:
@@ -375,14 +375,14 @@ def test_folders_of_sessions_are_spread_where_the_file_system_can(tmp_path: Path
     if before := flags(tmp_path / "by_hand"):
         subprocess.run(["chattr", "+T", tmp_path / "by_hand"], capture_output=True, check=False)
     for _ in range(2):
-        spread(tmp_path / "ours")
+        spread_folders(tmp_path / "ours")
         assert flags(tmp_path / "ours") == flags(tmp_path / "by_hand")
     assert flags(tmp_path) == before, "no other folder is changed"
 
 
 def test_what_cannot_be_spread_stays_as_it_is(tmp_path: Path) -> None:
-    spread(tmp_path / "missing")
+    spread_folders(tmp_path / "missing")
     (tmp_path / "link").symlink_to(tmp_path)
-    spread(tmp_path / "link")
+    spread_folders(tmp_path / "link")
     assert "T" not in flags(tmp_path)
-    spread(Path("/proc"))
+    spread_folders(Path("/proc"))

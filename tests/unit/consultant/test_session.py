@@ -16,12 +16,12 @@ from api_client.contract.session_paths import SHIPPED, shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.moves import Answer
 from worker.files import session, template
-from worker.files.recent import Recent
-from worker.files.session import continued_session, conversation_digest, read_status
-from worker.files.session_fence import fenced_writes
-from worker.files.session_version import Version
-from worker.files.template import check, fenced, text_of
-from worker.files.workspace import check_session_done, delivery_directory, publish
+from worker.files.recent import RecentEntries
+from worker.files.session import digest_conversation, find_agent_session, read_status
+from worker.files.session_fence import open_fenced
+from worker.files.session_version import PreparedSession
+from worker.files.template import check_template, fence_text, read_template
+from worker.files.workspace import check_session_done, create_delivery_folder, publish_answer
 
 ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
 ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")
@@ -42,13 +42,13 @@ def workdir(tmp_path: Path) -> Path:
 
 
 def prepare(workdir: Path, turn: Turn, root: Path) -> None:
-    with fenced_writes(workdir) as holder:
-        session.prepare(holder, turn, root, shipped("de"))
+    with open_fenced(workdir) as holder:
+        session.prepare_session(holder, turn, root, shipped("de"))
 
 
 def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
-    with fenced_writes(workdir) as holder:
-        session.accept(holder, turn, answer, agent_session=turn.agent_session)
+    with open_fenced(workdir) as holder:
+        session.record_acceptance(holder, turn, answer, agent_session=turn.agent_session)
 
 
 def status(workdir: Path) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_the_template_has_no_branch_on_a_step() -> None:
 
 def test_what_users_write_cannot_leave_its_code_block() -> None:
     for text in ("@/etc/passwd", "```\n@/etc/passwd", "````\n`````\nx", "~~~\nx"):
-        first, *inside, last = fenced(text).splitlines()
+        first, *inside, last = fence_text(text).splitlines()
         assert first == last + "text"
         assert not [line for line in inside if line.strip().startswith(last)]
 
@@ -130,7 +130,7 @@ def test_the_original_request_is_the_first_message_of_the_present_history(
         assert (status(workdir)["original_request"], status(workdir)["created_at"]) == (original, created)
         told = (workdir / "CLAUDE.md").read_text()
         assert (told == before) == (session_first(first) == original.strip())
-        assert fenced(original) in told
+        assert fence_text(original) in told
         assert json.loads((workdir / "context/messages.json").read_text()) == list(spoken(*then))
     accept(workdir, again, ANSWER)
     assert status(workdir)["original_request"] == original
@@ -186,7 +186,7 @@ def test_a_link_in_place_of_a_file_is_not_written_through(workdir: Path, tmp_pat
 
 def test_a_session_without_a_folder_has_no_status(tmp_path: Path) -> None:
     assert read_status(tmp_path / "none") == {}
-    assert continued_session(tmp_path / "none", ASKED) == ""
+    assert find_agent_session(tmp_path / "none", ASKED) == ""
 
 
 def said(*contents: str) -> list[dict[str, str]]:
@@ -210,7 +210,7 @@ def test_only_a_conversation_that_goes_on_from_the_accepted_answer_continues_its
     workdir: Path, messages: list[dict[str, str]], continues: bool
 ) -> None:
     accept(workdir, turn(agent_session="agent-1"), ANSWER)
-    assert continued_session(workdir, messages) == ("agent-1" if continues else "")
+    assert find_agent_session(workdir, messages) == ("agent-1" if continues else "")
 
 
 def test_accepting_twice_changes_nothing(workdir: Path) -> None:
@@ -229,20 +229,20 @@ def test_an_accepted_answer_leaves_only_its_own_transcript(workdir: Path) -> Non
 
 
 def test_roles_keep_two_conversations_apart() -> None:
-    assert conversation_digest(said("a", "b")) != conversation_digest([{"role": "user", "content": c} for c in "ab"])
+    assert digest_conversation(said("a", "b")) != digest_conversation([{"role": "user", "content": c} for c in "ab"])
 
 
 def test_done_means_an_accepted_answer_and_no_run_since(tmp_path: Path) -> None:
     workdir = tmp_path / "s"
-    with fenced_writes(workdir) as holder:
-        delivery_directory(holder, "turn-a", 1, 1)
+    with open_fenced(workdir) as holder:
+        create_delivery_folder(holder, "turn-a", 1, 1)
         assert not check_session_done(workdir)
-        publish(holder, "Antwort", attempt_id="turn-a-1-1")
+        publish_answer(holder, "Antwort", attempt_id="turn-a-1-1")
     assert check_session_done(workdir)
     assert check_session_done(workdir, "turn-a-1-1")
     assert not check_session_done(workdir, "turn-a-2-2")
-    with fenced_writes(workdir) as holder:
-        delivery_directory(holder, "turn-a", 2, 2)
+    with open_fenced(workdir) as holder:
+        create_delivery_folder(holder, "turn-a", 2, 2)
     assert not check_session_done(workdir)
 
 
@@ -268,24 +268,26 @@ def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_
 ) -> None:
     template = tmp_path / "own.md.j2"
     template.write_text("# {{ session_id }}\n{{ original_request | fenced }}\n")
-    with fenced_writes(workdir) as holder:
-        session.prepare(holder, turn(), tmp_path, text_of(str(template), "de"))
+    with open_fenced(workdir) as holder:
+        session.prepare_session(holder, turn(), tmp_path, read_template(str(template), "de"))
         assert (workdir / "CLAUDE.md").read_text(encoding="utf-8") == "# s\n```text\nBaue einen Zähler\n```\n"
         for number, broken in enumerate(("{{ nobody_knows }}", "{% if %}"), 2):
             template.write_text(broken)
             with pytest.raises(SettingsError, match="prompt_template"):
-                session.prepare(holder, replace(turn(), turn_id=f"turn-{number}"), tmp_path, broken)
+                session.prepare_session(holder, replace(turn(), turn_id=f"turn-{number}"), tmp_path, broken)
             with pytest.raises(SettingsError, match="prompt_template"):
-                check(str(template))
+                check_template(str(template))
 
 
 def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(workdir: Path, tmp_path: Path) -> None:
     (tmp_path / "skills").mkdir()
     for locale, marker in (("de", "Pflicht:"), ("en", "Required:")):
-        with fenced_writes(workdir) as holder:
-            session.prepare(holder, replace(turn(), turn_id=f"t-{locale}"), tmp_path, shipped(locale))
+        with open_fenced(workdir) as holder:
+            session.prepare_session(holder, replace(turn(), turn_id=f"t-{locale}"), tmp_path, shipped(locale))
             told = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
-            session.prepare(holder, replace(turn(), turn_id=f"u-{locale}"), tmp_path, shipped(locale), tools=False)
+            session.prepare_session(
+                holder, replace(turn(), turn_id=f"u-{locale}"), tmp_path, shipped(locale), tools=False
+            )
             bare = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
         assert marker in told
         assert marker in bare
@@ -298,12 +300,12 @@ def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(wo
 def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: Path, tmp_path: Path) -> None:
     prepare(workdir, turn(), tmp_path)
     assert (workdir / "CLAUDE.md").exists()
-    with fenced_writes(workdir) as holder:
+    with open_fenced(workdir) as holder:
         for number in (2, 3):
-            session.prepare(holder, replace(turn(), turn_id=f"turn-{number}"), tmp_path, "")
+            session.prepare_session(holder, replace(turn(), turn_id=f"turn-{number}"), tmp_path, "")
             assert not (workdir / "CLAUDE.md").exists()
         (workdir / "context" / "messages.json").unlink()
-        session.prepare(holder, replace(turn(), turn_id="turn-3"), tmp_path, "")
+        session.prepare_session(holder, replace(turn(), turn_id="turn-3"), tmp_path, "")
         assert (workdir / "context" / "messages.json").exists()
 
 
@@ -311,14 +313,14 @@ def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: P
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of CLAUDE.md that were rendered."""
     texts: list[str] = []
-    render = template.render
+    render = template.render_rules
 
     def counted(**options: Any) -> str:
         texts.append(render(**options))
         return texts[-1]
 
-    monkeypatch.setattr(session, "render", counted)
-    monkeypatch.setattr(template, "render", counted)
+    monkeypatch.setattr(session, "render_rules", counted)
+    monkeypatch.setattr(template, "render_rules", counted)
     return texts
 
 
@@ -326,8 +328,8 @@ def prepared(
     workdir: Path, root: Path, number: int, *, template: str = "# {{ root }} {{ context }}", tools: bool = True
 ) -> str:
     """The session's CLAUDE.md after an attempt of the session's turn of this number was prepared."""
-    with fenced_writes(workdir) as holder:
-        session.prepare(holder, replace(turn(), turn_id=f"turn-{number}"), root, template, tools=tools)
+    with open_fenced(workdir) as holder:
+        session.prepare_session(holder, replace(turn(), turn_id=f"turn-{number}"), root, template, tools=tools)
     return (workdir / "CLAUDE.md").read_text(encoding="utf-8")
 
 
@@ -406,7 +408,7 @@ def test_the_claude_md_that_another_worker_wrote_stays_when_it_says_the_same(
 ) -> None:
     first = prepared(workdir, tmp_path, 1)
     with monkeypatch.context() as another:
-        another.setattr(session, "_versions", Recent[Path, Version](most=1))
+        another.setattr(session, "_versions", RecentEntries[Path, PreparedSession](most=1))
         prepared(workdir, tmp_path, 2)
     written = (workdir / "CLAUDE.md").stat().st_ino
     assert prepared(workdir, tmp_path, 3) == first

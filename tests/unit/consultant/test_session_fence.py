@@ -11,8 +11,8 @@ import pytest
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.moves import Answer
 from worker.files import session
-from worker.files.session_fence import HELD, FencedPlace, fenced_writes, place
-from worker.files.workspace import delivery_directory, publish, take_answer_back
+from worker.files.session_fence import HELD, FencedSessionFolder, open_fenced, open_for_publishing
+from worker.files.workspace import create_delivery_folder, publish_answer, withdraw_answer
 
 
 class World:
@@ -22,10 +22,10 @@ class World:
         self.folder = folder
         self.holder = "old"
 
-    def take(self, name: str, holder: FencedPlace) -> None:
+    def take(self, name: str, holder: FencedSessionFolder) -> None:
         if (self.folder.parent / "holder").read_text() != name:
             raise PermissionError("another worker has the turn")
-        holder.take()
+        holder.revoke_earlier_holders()
 
     def turn_over_to(self, name: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -36,20 +36,22 @@ class World:
         token = name if place_stays else ""
         request = TurnRequest(model="m", messages=({"role": "user", "content": name},), session_id="s")
         turn = Turn(turn_id=name, epoch="", state=TurnState.RUNNING, request=request, agent_session=name)
-        with fenced_writes(self.folder, token, stays=place_stays) as holder:
+        with open_fenced(self.folder, token, stays=place_stays) as holder:
             self.take(name, holder)
             if works_in_folder:
-                delivery_directory(holder, name, 1, 1)
-                session.prepare(holder, turn, self.folder, "# {{ session_id }}")
+                create_delivery_folder(holder, name, 1, 1)
+                session.prepare_session(holder, turn, self.folder, "# {{ session_id }}")
             else:
-                take_answer_back(holder)
+                withdraw_answer(holder)
         agent = self.folder / "agent"
         agent.mkdir(exist_ok=True)
         (agent / name).mkdir(exist_ok=True)
-        with fenced_writes(self.folder, token) as holder:
+        with open_fenced(self.folder, token) as holder:
             self.take(name, holder)
-            session.accept(holder, turn, Answer(response=name, step=name, step_source="marker"), agent_session=name)
-            publish(holder, name, attempt_id=name, files={"ADR-001.md": name})
+            session.record_acceptance(
+                holder, turn, Answer(response=name, step=name, step_source="marker"), agent_session=name
+            )
+            publish_answer(holder, name, attempt_id=name, files={"ADR-001.md": name})
 
     def contents(self) -> dict[str, str]:
         """What the session says; the deliveries' own folders apart."""
@@ -120,21 +122,21 @@ def test_a_holder_that_was_overtaken_is_told(tmp_path: Path, answered_before: bo
     output = tmp_path / "s" / "output"
     if answered_before:
         output.mkdir(parents=True)
-    with fenced_writes(tmp_path / "s") as late:
-        late.take()
-        with fenced_writes(tmp_path / "s") as holder:
-            holder.take()
+    with open_fenced(tmp_path / "s") as late:
+        late.revoke_earlier_holders()
+        with open_fenced(tmp_path / "s") as holder:
+            holder.revoke_earlier_holders()
         with pytest.raises(FileNotFoundError):
-            publish(late, "old", attempt_id="a")
+            publish_answer(late, "old", attempt_id="a")
     assert list((tmp_path / "s").rglob("*.md")) == []
     assert output.exists() is answered_before
 
 
 def test_a_holder_the_store_did_not_confirm_ends_nobodys_right(tmp_path: Path) -> None:
-    with fenced_writes(tmp_path / "s") as holder:
-        holder.take()
-        with fenced_writes(tmp_path / "s"):
-            publish(holder, "mine", attempt_id="a")
+    with open_fenced(tmp_path / "s") as holder:
+        holder.revoke_earlier_holders()
+        with open_fenced(tmp_path / "s"):
+            publish_answer(holder, "mine", attempt_id="a")
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
 
 
@@ -149,8 +151,8 @@ def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, l
     else:
         (held / left / "deep" / "er").mkdir(parents=True)
         (held / left / "deep" / "x").touch()
-    with fenced_writes(tmp_path / "s") as holder:
-        holder.take()
+    with open_fenced(tmp_path / "s") as holder:
+        holder.revoke_earlier_holders()
         assert len(list(held.iterdir())) == 1
     assert tmp_path.is_dir()
 
@@ -159,44 +161,44 @@ def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) ->
     def places() -> list[str]:
         return sorted(path.name for path in (tmp_path / "s" / HELD).iterdir())
 
-    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
-        holder.take()
+    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+        holder.revoke_earlier_holders()
     kept = places()
     assert "mine" not in kept[0], "agents may see the folder: its name must not tell the token"
-    with place(tmp_path / "s", "another") as found:
+    with open_for_publishing(tmp_path / "s", "another") as found:
         assert found is None
-    with place(tmp_path / "s") as found:
+    with open_for_publishing(tmp_path / "s") as found:
         assert found is None
-    with fenced_writes(tmp_path / "s", "mine", stays=True):
+    with open_fenced(tmp_path / "s", "mine", stays=True):
         assert places() == kept
-    with place(tmp_path / "s", "mine") as found:
-        assert isinstance(found, FencedPlace)
-        publish(found, "mine", attempt_id="a")
+    with open_for_publishing(tmp_path / "s", "mine") as found:
+        assert isinstance(found, FencedSessionFolder)
+        publish_answer(found, "mine", attempt_id="a")
     assert places() == []
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
 
 
 def test_a_place_that_stayed_is_gone_once_somebody_else_held_the_session(tmp_path: Path) -> None:
-    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
-        holder.take()
-    with fenced_writes(tmp_path / "s", "yours", stays=True) as later:
-        later.take()
-    with place(tmp_path / "s", "mine") as found:
+    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+        holder.revoke_earlier_holders()
+    with open_fenced(tmp_path / "s", "yours", stays=True) as later:
+        later.revoke_earlier_holders()
+    with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is None
-    with place(tmp_path / "s", "yours") as found:
+    with open_for_publishing(tmp_path / "s", "yours") as found:
         assert found is not None
 
 
 def test_a_holder_that_fails_keeps_no_place(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError), fenced_writes(tmp_path / "s", "mine", stays=True):
+    with pytest.raises(PermissionError), open_fenced(tmp_path / "s", "mine", stays=True):
         raise PermissionError("another worker has the turn")
     assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 @pytest.mark.parametrize("swapped", ["link", "file"])
 def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: Path, swapped: str) -> None:
-    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
-        holder.take()
+    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+        holder.revoke_earlier_holders()
     (kept,) = (tmp_path / "s" / HELD).iterdir()
     kept.rmdir()
     (tmp_path / "elsewhere").mkdir()
@@ -204,47 +206,47 @@ def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: 
         kept.symlink_to(tmp_path / "elsewhere")
     else:
         kept.touch()
-    with place(tmp_path / "s", "mine") as found:
+    with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is None
-    with fenced_writes(tmp_path / "s", "mine") as holder:
-        holder.take()
-        publish(holder, "mine", attempt_id="a")
+    with open_fenced(tmp_path / "s", "mine") as holder:
+        holder.revoke_earlier_holders()
+        publish_answer(holder, "mine", attempt_id="a")
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 def test_a_first_answer_takes_its_holders_place_along(tmp_path: Path) -> None:
-    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
-        holder.take()
+    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+        holder.revoke_earlier_holders()
     (kept,) = (tmp_path / "s" / HELD).iterdir()
     number = kept.stat().st_ino
-    with place(tmp_path / "s", "mine") as found:
+    with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is not None
-        publish(found, "Antwort", attempt_id="a")
+        publish_answer(found, "Antwort", attempt_id="a")
     assert (tmp_path / "s/output").stat().st_ino == number
     assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 def test_what_a_holder_removed_is_not_published(tmp_path: Path) -> None:
-    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
-        holder.take()
+    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+        holder.revoke_earlier_holders()
         (tmp_path / "s/CLAUDE.md").write_text("old")
-        holder.remove("CLAUDE.md", holder.session)
-    with place(tmp_path / "s", "mine") as found:
+        holder.remove_entry("CLAUDE.md", holder.session)
+    with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is not None
-        publish(found, "Antwort", attempt_id="a")
+        publish_answer(found, "Antwort", attempt_id="a")
     assert sorted(path.name for path in (tmp_path / "s/output").iterdir()) == [".done", "response.md"]
     assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 def test_a_late_first_answer_is_not_published(tmp_path: Path) -> None:
-    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
-        holder.take()
-    with place(tmp_path / "s", "mine") as found:
+    with open_fenced(tmp_path / "s", "mine", stays=True) as holder:
+        holder.revoke_earlier_holders()
+    with open_for_publishing(tmp_path / "s", "mine") as found:
         assert found is not None
-        with fenced_writes(tmp_path / "s", "yours") as later:
-            later.take()
+        with open_fenced(tmp_path / "s", "yours") as later:
+            later.revoke_earlier_holders()
         with pytest.raises(FileNotFoundError):
-            publish(found, "zu spät", attempt_id="a")
+            publish_answer(found, "zu spät", attempt_id="a")
     assert not (tmp_path / "s/output").exists()

@@ -14,11 +14,11 @@ from worker.enforcement import (
     Severity,
     StepMarkerValidator,
     ValidationIssue,
-    examine,
     infer_step,
-    judge,
+    run_validators,
+    validate_attempt,
 )
-from worker.enforcement.documents.frontmatter import HeaderError, read_header
+from worker.enforcement.documents.frontmatter import HeaderError, parse_header
 
 VALIDATOR = ADRStructureValidator()
 NOTHING: list[str] = []
@@ -224,17 +224,17 @@ def test_a_byte_order_mark_hides_no_fault_and_makes_none() -> None:
 def test_a_byte_order_mark_stays_when_the_header_behind_it_is_replaced() -> None:
     for fault in ("", "status: [Proposed\n"):
         broken = "\ufeff" + ADR.replace("status: Proposed\n", fault) + MARKER
-        assert judge([judge([], broken, ALL)], HEADER, ALL).answer == "\ufeff" + ADR + MARKER
+        assert validate_attempt([validate_attempt([], broken, ALL)], HEADER, ALL).answer == "\ufeff" + ADR + MARKER
 
 
 @pytest.mark.parametrize("gap", ["\n", ""])
 @pytest.mark.parametrize("rule", ["", "\n---\n\nEin Schluss.\n"])
 def test_a_header_nobody_closed_is_told_and_the_new_one_takes_its_place(gap: str, rule: str) -> None:
     broken = OPEN + gap + BODY.lstrip("\n") + rule + MARKER
-    first = judge([], broken, ALL)
+    first = validate_attempt([], broken, ALL)
     (issue,) = first.errors
     assert (issue.code, issue.part) == ("INVALID_YAML", "yaml_header")
-    after = judge([first], HEADER, ALL)
+    after = validate_attempt([first], HEADER, ALL)
     assert not after.errors
     assert after.answer.count("adr_id") == 1
     assert after.answer.endswith(BODY.lstrip("\n") + rule + MARKER)
@@ -260,9 +260,9 @@ def test_a_comment_in_a_header_closes_nothing(comment: str) -> None:
 
 def test_a_broken_header_that_is_closed_is_replaced_up_to_its_end() -> None:
     broken = ADR.replace('"Ein Cache"', '"Ein Cache\n# offen').replace("\n# ADR-040", "\n# ADR-040") + MARKER
-    first = judge([], broken, ALL)
+    first = validate_attempt([], broken, ALL)
     assert codes(first.errors) == ["INVALID_YAML"]
-    assert judge([first], HEADER, ALL).answer == ADR + MARKER
+    assert validate_attempt([first], HEADER, ALL).answer == ADR + MARKER
 
 
 @pytest.mark.parametrize(
@@ -391,10 +391,10 @@ PIECES = [
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), st.sampled_from(["", "\ufeff"]))
 def test_a_header_that_is_put_in_is_the_only_thing_that_changes(text: str, mark: str) -> None:
-    first = judge([], mark + text + MARKER, ALL)
+    first = validate_attempt([], mark + text + MARKER, ALL)
     if {issue.part for issue in first.errors} != {"yaml_header"}:
         return
-    after = judge([first], HEADER, ALL).answer
+    after = validate_attempt([first], HEADER, ALL).answer
     assert after.startswith(mark)
     missing = set(text.splitlines()) - set(after.splitlines())
     assert all(line in {*FIELDS.splitlines(), "---", "adr_id: 1"} for line in missing)
@@ -409,19 +409,19 @@ def test_many_open_headers_take_linear_time() -> None:
                 Counting.reads += len(range(*key.indices(len(self)))) if isinstance(key, slice) else 1
                 return super().__getitem__(key)
 
-        from worker.enforcement.documents.adr import header_end
+        from worker.enforcement.documents.adr import find_header_end
 
         lines = Counting(("---\nadr_id: 1\ntitle: x\n\n# ADR-041: Y\n\nText ohne Ende\n" * count).split("\n"))
         number = 0
         while number < len(lines):
-            number = (header_end(lines, number) if lines[number] == "---" else 0) or number + 1
+            number = (find_header_end(lines, number) if lines[number] == "---" else 0) or number + 1
         return Counting.reads
 
     assert looks(400) < 2.5 * looks(200)
 
 
 def test_examining_an_answer_with_an_excerpt_brings_no_error() -> None:
-    assert codes(examine(f"So:\n\n```markdown\n{HEADER}```\n{MARKER}", ALL)) == ["ADR_EXCERPT"]
+    assert codes(run_validators(f"So:\n\n```markdown\n{HEADER}```\n{MARKER}", ALL)) == ["ADR_EXCERPT"]
 
 
 # YAML headers are foreign input (bad inputs 54 to 57): bounded, with a line, and never a crash.
@@ -491,23 +491,23 @@ def test_a_key_twice_is_told_with_its_line() -> None:
 
 def test_several_documents_are_refused() -> None:
     with pytest.raises(HeaderError, match="several documents"):
-        read_header("a: b\n--- \nc: d\n")
+        parse_header("a: b\n--- \nc: d\n")
 
 
 @pytest.mark.parametrize("value", ["no", "1:20", "2025-01-01", "0x1F", "1e3", "036", ".inf", "true"])
 def test_values_stay_the_text_they_are(value: str) -> None:
-    root = read_header(f"a: {value}\n")
+    root = parse_header(f"a: {value}\n")
     assert root is not None
-    node = root.get("a")
+    node = root.find_value("a")
     assert node is not None
     assert node.value == value
 
 
 def test_positions_are_characters_also_behind_wide_ones() -> None:
     text = "ä: 😀\nb: 'q'  # c\n"
-    root = read_header(text)
+    root = parse_header(text)
     assert root is not None
-    node = root.get("b")
+    node = root.find_value("b")
     assert node is not None
     assert text[node.start : node.end] == "'q'"
 

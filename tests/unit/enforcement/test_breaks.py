@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.enforcement.test_going_on import ANSWERS, LIST, PROSE, TABLE, TEXTS, broken
-from worker.enforcement.going_on import go_on, known, last_lines, unfinished
+from worker.enforcement.going_on import append_continuation, find_unfinished_text, quote_last_lines, trim_partial_marks
 
 HEAD = f"# Plan\n\n## Ziel\n\n{PROSE}.\n\n"
 
@@ -38,9 +38,9 @@ HEAD = f"# Plan\n\n## Ziel\n\n{PROSE}.\n\n"
 @pytest.mark.parametrize("again", [False, True])
 def test_a_break_in_a_mark_is_joined_there(so_far: str, reply: str, line: str, again: bool) -> None:
     text = HEAD + so_far
-    if again and known(text) != text:  # the last line that was quoted comes once more
-        reply = f"{last_lines(known(text))}\n\n{line}"
-    joined = go_on(unfinished(broken(text)), reply)
+    if again and trim_partial_marks(text) != text:  # the last line that was quoted comes once more
+        reply = f"{quote_last_lines(trim_partial_marks(text))}\n\n{line}"
+    joined = append_continuation(find_unfinished_text(broken(text)), reply)
     assert joined.fits
     assert joined.text.split("\n")[HEAD.count("\n")] == line
     assert joined.text.startswith(HEAD.rstrip())
@@ -58,7 +58,7 @@ def test_a_break_in_a_mark_is_joined_there(so_far: str, reply: str, line: str, a
 )
 def test_a_table_gets_no_doubled_mark(row: str, reply: str, after: str) -> None:
     head = TABLE.rpartition("\n")[0] + "\n"
-    assert go_on(head + row, reply).text == head + after
+    assert append_continuation(head + row, reply).text == head + after
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_table_gets_no_doubled_mark(row: str, reply: str, after: str) -> None:
 @pytest.mark.parametrize("end", ["der Dienst prüft check", "der Dienst prüft ", "Der Dienst prüft.", "Der Dienst.\n\n"])
 def test_talk_is_never_joined(reply: str, end: str) -> None:
     text = f"{PROSE}.\n\n{end}"
-    assert go_on(text, reply) == go_on(text, "")
+    assert append_continuation(text, reply) == append_continuation(text, "")
 
 
 @settings(max_examples=300, deadline=None)
@@ -79,12 +79,12 @@ def test_a_repeated_line_joins_at_every_break_whatever_the_line_ends(
     text: str, cut: float, crlf: bool, reply_crlf: bool, data: st.DataObject
 ) -> None:
     whole = text.replace("\n", "\r\n") if crlf else text
-    so_far = unfinished(broken(whole[: round(len(whole) * cut)]))
+    so_far = find_unfinished_text(broken(whole[: round(len(whole) * cut)]))
     assume("\n" in so_far)
-    surely = known(so_far).rstrip()
-    quoted = last_lines(surely)
+    surely = trim_partial_marks(so_far).rstrip()
+    quoted = quote_last_lines(surely)
     rest = whole[len(surely) - len(quoted) :].replace("\r\n", "\n")
-    joined = go_on(so_far, rest.replace("\n", "\r\n") if reply_crlf else rest)
+    joined = append_continuation(so_far, rest.replace("\n", "\r\n") if reply_crlf else rest)
     assert joined.fits
     assert joined.text == whole
     assert so_far.startswith(joined.text[: joined.kept])
@@ -94,9 +94,9 @@ def test_a_repeated_line_joins_at_every_break_whatever_the_line_ends(
 @given(text=st.sampled_from(ANSWERS), cut=st.floats(0, 1), crlf=st.booleans())
 def test_the_bare_rest_joins_at_every_break_or_does_not_fit(text: str, cut: float, crlf: bool) -> None:
     whole = text.replace("\n", "\r\n") if crlf else text
-    so_far = unfinished(broken(whole[: round(len(whole) * cut)]))
+    so_far = find_unfinished_text(broken(whole[: round(len(whole) * cut)]))
     assume(so_far and whole[len(so_far) :].strip())
-    joined = go_on(so_far, whole[len(so_far) :])
+    joined = append_continuation(so_far, whole[len(so_far) :])
     if joined.fits:
         assert "".join(joined.text.split()) == "".join(whole.split())
         assert joined.text.count("\r") == joined.text.count("\r\n")
@@ -104,4 +104,4 @@ def test_the_bare_rest_joins_at_every_break_or_does_not_fit(text: str, cut: floa
 
 
 def test_a_list_that_broke_off_keeps_its_end() -> None:
-    assert go_on(LIST, "ex\n- drittens nichts\n").text == f"{LIST}ex\n- drittens nichts\n"
+    assert append_continuation(LIST, "ex\n- drittens nichts\n").text == f"{LIST}ex\n- drittens nichts\n"

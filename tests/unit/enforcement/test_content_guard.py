@@ -23,11 +23,11 @@ from worker.enforcement import (
     Retry,
     StepMarkerValidator,
     ValidationIssue,
-    decide,
-    judge,
+    decide_next,
+    validate_attempt,
 )
-from worker.enforcement.content_guard import take
-from worker.enforcement.going_on import go_on, unfinished
+from worker.enforcement.content_guard import merge_reply
+from worker.enforcement.going_on import append_continuation, find_unfinished_text
 from worker.enforcement.repair import repair_attempt
 
 MARKER = "\n<!-- STEP: done -->\n"
@@ -58,8 +58,8 @@ def turn(*replies: str, rules: tuple[ResponseValidator, ...] = BUILT_IN) -> tupl
     history: list[Attempt] = []
     decision: Decision | None = None
     for reply in replies:
-        history.append(judge(history, reply, rules))
-        decision = decide(history)
+        history.append(validate_attempt(history, reply, rules))
+        decision = decide_next(history)
         if not isinstance(decision, Retry):
             break
     assert decision is not None
@@ -135,12 +135,14 @@ def test_paths_that_no_issue_named_stay_when_files_are_sent_anew() -> None:
 
 def test_an_error_of_a_file_leaves_the_answer_as_it_is() -> None:
     files = {"files": {"ADR-1.md": WITHOUT}}
-    first = judge([], "Siehe Datei." + MARKER, BUILT_IN, files)
-    decision = decide([first])
+    first = validate_attempt([], "Siehe Datei." + MARKER, BUILT_IN, files)
+    decision = decide_next([first])
     assert isinstance(decision, Retry)
     assert "ADR-1.md" in decision.feedback
     assert decision.feedback.endswith("Your answer itself is kept as it is.")
-    assert judge([first], "Habe ich." + MARKER, BUILT_IN, {"files": {"ADR-1.md": ADR}}).answer == first.answer
+    assert (
+        validate_attempt([first], "Habe ich." + MARKER, BUILT_IN, {"files": {"ADR-1.md": ADR}}).answer == first.answer
+    )
 
 
 def test_asked_for_a_whole_answer_an_adr_is_never_replaced_by_a_text_that_is_none() -> None:
@@ -209,25 +211,25 @@ def test_a_rule_that_declares_that_it_shortens_may_drop_sections_but_not_the_adr
 
 def test_no_policy_weighs_lost_content_as_a_warning() -> None:
     policy = Policy(order={"content_guard": ("warn",), "no_cache": ("retry",)}, default=("warn",))
-    history = [judge([], f"{ADR}\n{LAST}{MARKER}", WHOLE, policy=policy)]
-    history.append(judge(history, ADR.replace("Cache", "Index") + MARKER, WHOLE, policy=policy))
-    assert not isinstance(decide(history, policy), Accept)
+    history = [validate_attempt([], f"{ADR}\n{LAST}{MARKER}", WHOLE, policy=policy)]
+    history.append(validate_attempt(history, ADR.replace("Cache", "Index") + MARKER, WHOLE, policy=policy))
+    assert not isinstance(decide_next(history, policy), Accept)
 
 
 def test_a_complete_answer_after_a_break_may_not_lack_the_adr_that_was_being_written() -> None:
-    draft = judge([], (ADR + LAST)[:-5], BUILT_IN, complete=False)
-    assert codes(judge([draft], "Fertig." + MARKER, BUILT_IN).issues) == ["CONTENT_LOST"]
-    assert codes(judge([draft], ADR + MARKER, BUILT_IN).issues) == ["CONTENT_LOST"]
-    assert judge([draft], ADR + LAST + MARKER, BUILT_IN).issues == ()
+    draft = validate_attempt([], (ADR + LAST)[:-5], BUILT_IN, complete=False)
+    assert codes(validate_attempt([draft], "Fertig." + MARKER, BUILT_IN).issues) == ["CONTENT_LOST"]
+    assert codes(validate_attempt([draft], ADR + MARKER, BUILT_IN).issues) == ["CONTENT_LOST"]
+    assert validate_attempt([draft], ADR + LAST + MARKER, BUILT_IN).issues == ()
 
 
 def test_an_answer_that_a_person_asked_for_anew_is_not_put_into_the_one_before() -> None:
-    history = [judge([], ADR, BUILT_IN)]
+    history = [validate_attempt([], ADR, BUILT_IN)]
     new = ADR.replace("Cache", "Index")
-    history.append(judge(history, new, BUILT_IN, fresh=True))
+    history.append(validate_attempt(history, new, BUILT_IN, fresh=True))
     assert history[-1].answer == new
-    assert judge(history, MARKER, BUILT_IN).answer == new + MARKER.rstrip("\n")
-    assert "CONTENT_LOST" in codes(judge(history[:1], "Gut." + MARKER, BUILT_IN, fresh=True).issues)
+    assert validate_attempt(history, MARKER, BUILT_IN).answer == new + MARKER.rstrip("\n")
+    assert "CONTENT_LOST" in codes(validate_attempt(history[:1], "Gut." + MARKER, BUILT_IN, fresh=True).issues)
 
 
 def test_a_fallback_that_loses_content_does_not_count() -> None:
@@ -235,7 +237,7 @@ def test_a_fallback_that_loses_content_does_not_count() -> None:
         def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
             return BODY.partition("## Entscheidung")[0].replace("Cache", "Index") + MARKER
 
-    history = [judge([], ADR + MARKER, (Cuts(),))]
+    history = [validate_attempt([], ADR + MARKER, (Cuts(),))]
     repaired = repair_attempt(history[0], history, (Cuts(),))
     assert repaired.text == ADR + MARKER
     assert not repaired.accepted
@@ -365,7 +367,7 @@ def issue(part: str) -> ValidationIssue:
 def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list[Piece], list[str], str]) -> None:
     answer, named, reply = case
     text = "".join(piece for _, piece in answer)
-    after = take(text, [issue(part) for part in named], reply).answer
+    after = merge_reply(text, [issue(part) for part in named], reply).answer
     has_header = any(part == "yaml_header" for part, _ in answer)
     wide = named if has_header or not any(p.startswith("yaml") for p in named) else [*named, "yaml_header"]
     event("changed" if after != text else "same")
@@ -379,7 +381,7 @@ def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list
 def test_any_text_at_all_is_only_added_to(answer: str, named: list[str], reply: str) -> None:
     # No ADR: a section or a key is nowhere to be put, so the whole answer is asked for, and a text may replace it.
     errors = [issue(part) for part in named]
-    after = take(answer, errors, reply).answer
+    after = merge_reply(answer, errors, reply).answer
     assert after.startswith(answer) if named in ([], ["step_marker"]) else after == reply or after.startswith(answer)
 
 
@@ -416,12 +418,12 @@ def test_a_turn_that_passes_has_lost_no_adr_and_no_good_section(
     first, pieces, said = case
     rules = (StepMarkerValidator(), ADRStructureValidator(), AnyRule())
     policy = Policy(order={"step_marker": ("repair", "retry", "fallback")} if repair_first else {})
-    history = [judge([], first, rules, policy=policy)]
+    history = [validate_attempt([], first, rules, policy=policy)]
     for reply in said:
-        if not isinstance(decide(history, policy), Retry):
+        if not isinstance(decide_next(history, policy), Retry):
             break
-        history.append(judge(history, reply, rules, policy=policy))
-    decision = decide(history, policy)
+        history.append(validate_attempt(history, reply, rules, policy=policy))
+    decision = decide_next(history, policy)
     if isinstance(decision, Accept):
         passed = history[-1].answer
     elif isinstance(decision, Fallback):
@@ -471,9 +473,9 @@ HEAD, TAIL = LACKING.split("## Akzeptanzkriterien")
 
 def asked(first: str, reply: str) -> Attempt:
     """The second attempt of a turn, which must be accepted."""
-    history = [judge([], first, RULES)]
-    history.append(judge(history, reply, RULES))
-    assert decide(history) == Accept(2), history[-1].issues
+    history = [validate_attempt([], first, RULES)]
+    history.append(validate_attempt(history, reply, RULES))
+    assert decide_next(history) == Accept(2), history[-1].issues
     return history[-1]
 
 
@@ -515,11 +517,11 @@ def test_asked_for_a_marker_or_a_field_no_byte_of_the_sections_changes(body: str
 def test_the_fallback_and_a_repair_before_asking_change_no_other_byte(body: str, eol: str) -> None:
     answer = body.replace("\n", eol)
     policy = Policy(order={"step_marker": ("repair", "fail")})
-    first = judge([], answer, RULES[:1], policy=policy)
+    first = validate_attempt([], answer, RULES[:1], policy=policy)
     assert first.answer.startswith(answer)
     assert first.answer[len(answer) :].strip().startswith("<!-- STEP: ")
     assert first.changes
-    repaired = repair_attempt(judge([], answer, RULES[:1]), [], RULES[:1])
+    repaired = repair_attempt(validate_attempt([], answer, RULES[:1]), [], RULES[:1])
     assert repaired.text.startswith(answer)
     assert repaired.changes
 
@@ -529,12 +531,12 @@ def test_the_fallback_and_a_repair_before_asking_change_no_other_byte(body: str,
 @example(body=f"{'Der Cache liegt vor der Suche. ' * 4}\n\n***\n\nDer Index bleibt.", cut=0.947, eol="\n")
 def test_going_on_keeps_every_byte_before_the_break_and_behind_it(body: str, cut: float, eol: str) -> None:
     whole = f"{HEAD}## Entscheidung\n\n{body}".replace("\n", eol)
-    so_far = unfinished(
+    so_far = find_unfinished_text(
         [Attempt(number=1, text=(text := whole[: round(len(whole) * cut)]), answer=text, complete=False)]
     )
     if not so_far or not whole[len(so_far) :].strip():
         return
-    joined = go_on(so_far, whole[so_far.rstrip().rfind("\n") + 1 :])
+    joined = append_continuation(so_far, whole[so_far.rstrip().rfind("\n") + 1 :])
     if joined.fits:
         assert joined.text == whole
     assert so_far.startswith(joined.text[: joined.kept])
@@ -552,7 +554,7 @@ class Whole(StepMarkerValidator):
 @settings(max_examples=100, deadline=None)
 @given(body=BODIES, eol=st.sampled_from(["\n", "\r\n"]))
 def test_a_whole_new_answer_is_taken_byte_for_byte(body: str, eol: str) -> None:
-    history = [judge([], "Das ist BAD. " * 3, [Whole()])]
-    history.append(judge(history, body.replace("\n", eol), [Whole()]))
+    history = [validate_attempt([], "Das ist BAD. " * 3, [Whole()])]
+    history.append(validate_attempt(history, body.replace("\n", eol), [Whole()]))
     assert history[-1].answer == body.replace("\n", eol)
     assert history[-1].edits == ()

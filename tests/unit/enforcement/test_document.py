@@ -19,13 +19,13 @@ from worker.enforcement import (
     Retry,
     ValidationIssue,
     build_validators,
-    decide,
-    judge,
+    decide_next,
+    validate_attempt,
 )
-from worker.enforcement.documents.adr import header_end
-from worker.enforcement.documents.outline import outline
+from worker.enforcement.documents.adr import find_header_end
+from worker.enforcement.documents.outline import parse_outline
 from worker.enforcement.replies.evidence import is_section, is_talk
-from worker.enforcement.rules import CodeBlocks, JsonSchema, Rule, Structure
+from worker.enforcement.rules import CodeBlocksRule, JsonSchemaRule, Rule, StructureRule
 
 _REFEREE = MarkdownIt("commonmark")
 _REFEREE.core.ruler.enableOnly(["normalize", "block"])
@@ -60,7 +60,7 @@ def by_referee(text: str) -> dict[str, list[object]]:
 
 
 def by_outline(text: str) -> dict[str, list[object]]:
-    out = outline(text)
+    out = parse_outline(text)
     titles = {heading.line for heading in out.headings}
     fences = sorted(out.fences, key=lambda fence: fence.start)
     code = by_referee(text)["code"]
@@ -91,7 +91,7 @@ def test_the_outline_is_what_markdown_it_reads_letter_by_letter(text: str) -> No
 
 
 def test_ranges_exclude_their_end_and_say_what_is_open() -> None:
-    out = outline("a\n```x\nb\n```\n> q\nlazy\n\n    c\n\n~~~\nopen")
+    out = parse_outline("a\n```x\nb\n```\n> q\nlazy\n\n    c\n\n~~~\nopen")
     assert [(f.start, f.end, f.closed) for f in out.fences] == [(1, 4, True), (9, 11, False)]
     assert out.quotes == [(4, 6)]
     assert out.indented == [(7, 8)]
@@ -100,7 +100,7 @@ def test_ranges_exclude_their_end_and_say_what_is_open() -> None:
 
 @pytest.mark.parametrize("before", ["", "Text\n", "- Liste\n", "> Zitat\n", "1. x\n\n   y\n"])
 def test_front_matter_is_found_behind_anything_but_code(before: str) -> None:
-    out = outline(f"{before}---\nadr_id: 1\n# kein Titel\n---\n# Titel\n", header_end)
+    out = parse_outline(f"{before}---\nadr_id: 1\n# kein Titel\n---\n# Titel\n", find_header_end)
     start = before.count("\n")
     assert out.headers == [(start, start + 4)]
     assert [heading.title for heading in out.headings] == ["Titel"]
@@ -108,7 +108,7 @@ def test_front_matter_is_found_behind_anything_but_code(before: str) -> None:
 
 @pytest.mark.parametrize("before", ["```\n", "~~~~\n", "<!--\n", "<pre>\n"])
 def test_front_matter_in_code_or_a_comment_is_none(before: str) -> None:
-    assert outline(f"{before}---\nadr_id: 1\n---\n", header_end).headers == []
+    assert parse_outline(f"{before}---\nadr_id: 1\n---\n", find_header_end).headers == []
 
 
 # Parts of answers: found, read, replaced, and asked for alone.
@@ -242,31 +242,31 @@ def test_a_part_is_asked_for_alone_and_put_into_the_answer(
     part: Part, answer: str, asked: str, reply: str, after: str
 ) -> None:
     policy = Policy(locale="en")
-    first = judge([], answer, [Wants(part)], {"locale": "en"})
-    decision = decide([first], policy)
+    first = validate_attempt([], answer, [Wants(part)], {"locale": "en"})
+    decision = decide_next([first], policy)
     assert isinstance(decision, Retry)
     assert "Send only" in decision.feedback
     assert asked in decision.feedback
-    second = judge([first], reply, [Wants(part)], {"locale": "en"})
+    second = validate_attempt([first], reply, [Wants(part)], {"locale": "en"})
     assert (second.answer, second.issues) == (after, ())
 
 
 def test_a_reply_without_the_part_leaves_the_answer_as_it_was() -> None:
     answer = "a\n```json\nBAD\n```\nc"
-    first = judge([], answer, [Wants(Part.fence("json"))])
+    first = validate_attempt([], answer, [Wants(Part.fence("json"))])
     for reply in ("I cannot do that.", "```yaml\na: 1\n```", "```json\n1\n```\n```json\n2\n```"):
-        assert judge([first], reply, [Wants(Part.fence("json"))]).answer == answer
+        assert validate_attempt([first], reply, [Wants(Part.fence("json"))]).answer == answer
 
 
 @pytest.mark.parametrize(
     ("rule", "answer", "part"),
     [
-        (CodeBlocks(), "```json\n{}\n```\n\n```json\n{'a'}\n```", "fence:json:2"),
-        (JsonSchema(schema={"type": "object"}), "```json\n[]\n```", "fence:json:1"),
-        (JsonSchema(schema={"type": "object"}), "[]", ""),
-        (Structure(sections=("Context|Kontext",)), "## Other\n\nx", "## Context"),
-        (Structure(sections=("Context",)), "## Context\n\n## Other\n\nx", "## Context"),
-        (Structure(sections=("Context",), level=4), "x", ""),
+        (CodeBlocksRule(), "```json\n{}\n```\n\n```json\n{'a'}\n```", "fence:json:2"),
+        (JsonSchemaRule(schema={"type": "object"}), "```json\n[]\n```", "fence:json:1"),
+        (JsonSchemaRule(schema={"type": "object"}), "[]", ""),
+        (StructureRule(sections=("Context|Kontext",)), "## Other\n\nx", "## Context"),
+        (StructureRule(sections=("Context",)), "## Context\n\n## Other\n\nx", "## Context"),
+        (StructureRule(sections=("Context",), level=4), "x", ""),
     ],
 )
 def test_rules_name_the_part_that_is_to_be_sent(rule: Rule, answer: str, part: str) -> None:
@@ -334,30 +334,30 @@ def test_without_a_heading_a_text_needs_words_of_its_document_and_below_one_it_d
 
 def test_a_second_section_with_the_same_text_renames_the_first_one() -> None:
     first = ADR.replace("## Kontext", "## Ausgangslage") + f"\n{MARKER}\n"
-    history = [judge([], first, RULES)]
-    history.append(judge(history, "## Kontext\n\nDie Suche ist langsam.", RULES))
-    assert decide(history) == Accept(2)
+    history = [validate_attempt([], first, RULES)]
+    history.append(validate_attempt(history, "## Kontext\n\nDie Suche ist langsam.", RULES))
+    assert decide_next(history) == Accept(2)
     assert history[-1].answer == ADR + f"\n{MARKER}\n"
 
 
 @pytest.mark.parametrize("title", ["Kontext und Optionen", "Context and Scope"])
 def test_a_title_that_names_a_section_and_more_is_that_section(title: str) -> None:
-    assert decide([judge([], ADR.replace("## Kontext", f"## {title}") + MARKER, RULES)]) == Accept(1)
+    assert decide_next([validate_attempt([], ADR.replace("## Kontext", f"## {title}") + MARKER, RULES)]) == Accept(1)
 
 
 def test_what_was_put_in_and_left_out_is_on_the_attempt() -> None:
     first = ADR.replace("## Entscheidung\n\nWir nehmen einen Cache.\n\n", "") + f"\n{MARKER}\n"
-    history = [judge([], first, RULES)]
+    history = [validate_attempt([], first, RULES)]
     reply = "Hier ist sie:\n\n## Entscheidung\n\nWir nehmen Redis.\n\nSag Bescheid, wenn noch etwas fehlt."
-    history.append(judge(history, reply, RULES))
+    history.append(validate_attempt(history, reply, RULES))
     put, *left = history[-1].edits
     assert put == "Put in: the section '## Entscheidung' (17 characters)"
     assert "Hier ist sie:" in left[0]
     assert "Sag Bescheid" in left[1]
-    assert judge([], reply, RULES).edits == ()
+    assert validate_attempt([], reply, RULES).edits == ()
 
 
 def test_the_feedback_asks_for_the_heading_as_the_first_line() -> None:
-    decision = decide([judge([], HEADER + "\n# ADR-040: Ein Cache\n\n## Kontext\n\nx\n", RULES)])
+    decision = decide_next([validate_attempt([], HEADER + "\n# ADR-040: Ein Cache\n\n## Kontext\n\nx\n", RULES)])
     assert isinstance(decision, Retry)
     assert "The first line of your message is the heading `## Entscheidung`" in decision.feedback

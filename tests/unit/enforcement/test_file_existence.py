@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.enforcement.samples import ADR, codes, header_with
-from worker.enforcement import ADRStructureValidator, FileExistenceValidator, ValidationIssue, examine, repair_answer
+from worker.enforcement import (
+    ADRStructureValidator,
+    FileExistenceValidator,
+    ValidationIssue,
+    repair_answer,
+    run_validators,
+)
 from worker.enforcement.documents.frontmatter import Node
 from worker.enforcement.documents.header_lines import move_entries
 from worker.enforcement.validators import paths
@@ -106,7 +112,7 @@ def test_a_rule_before_the_header_hides_nothing(root: Path) -> None:
 def test_invalid_yaml_is_told_and_not_silently_valid(root: Path) -> None:
     assert codes(issues_of(root, "files: [\n")) == ["INVALID_YAML"]
     both = [ADRStructureValidator(), FileExistenceValidator(root)]
-    assert codes(examine(header_with("files: [\n"), both)) == ["INVALID_YAML"]  # told once
+    assert codes(run_validators(header_with("files: [\n"), both)) == ["INVALID_YAML"]  # told once
 
 
 def test_front_matter_that_is_no_adr_is_not_judged(root: Path) -> None:
@@ -191,7 +197,7 @@ def test_a_route_that_is_missing_is_a_missing_file_and_may_be_created(tmp_path: 
 
 @pytest.mark.parametrize("name", ["a\x07b.py", "a\x00b.py", "\ud800.py", "", " "])
 def test_a_name_no_file_can_have_is_never_looked_up(tmp_path: Path, name: str) -> None:
-    assert Root.at(tmp_path).find(name) is PathTarget.UNUSABLE
+    assert Root.from_path(tmp_path).find(name) is PathTarget.UNUSABLE
 
 
 def test_a_pattern_leads_nowhere_outside(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ from tests.growth import assert_linear
 from tests.unit.enforcement.samples import ADR, HEADER, header_with
 from worker.enforcement import (
     build_validators,
-    decide,
-    examine,
+    decide_next,
     extract_step,
-    judge,
     repair_answer,
+    run_validators,
     step_of,
     strip_marker,
+    validate_attempt,
 )
 from worker.enforcement.child import MOST_CHARACTERS
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.policy import Policy
 from worker.turns.judges import Case, judge_case, repair_case
 
@@ -70,12 +70,12 @@ ADVERSARIAL: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ADVERSARIAL)
-@pytest.mark.parametrize("work", [examine, repair_answer])
+@pytest.mark.parametrize("work", [run_validators, repair_answer])
 def test_twice_the_text_takes_about_twice_the_time(work: Callable[..., object], kind: str) -> None:
     texts = {size: ADVERSARIAL[kind](size) for size in (1, 2)}
 
     def once(size: int) -> None:
-        parse.cache_clear()
+        parse_document.cache_clear()
         work(texts[size], ALL)
 
     assert_linear(once)
@@ -90,7 +90,7 @@ def test_a_natural_megabyte_takes_about_twice_the_time_of_half_of_it(name: str) 
     texts = {size: ADR + block * (size * 500_000 // len(block)) + "\n<!-- STEP: done -->" for size in (1, 2)}
 
     def once(size: int) -> None:
-        parse.cache_clear()
+        parse_document.cache_clear()
         validator.validate(texts[size], {})
 
     assert_linear(once)
@@ -108,9 +108,9 @@ answers = st.one_of(st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
 @settings(max_examples=300, deadline=None)
 @given(answers, answers)
 def test_no_text_makes_anything_raise(first: str, second: str) -> None:
-    history = [judge([], first, ALL)]
-    history.append(judge(history, second, ALL))
-    decide(history)
+    history = [validate_attempt([], first, ALL)]
+    history.append(validate_attempt(history, second, ALL))
+    decide_next(history)
     for text in (first, second):
         extract_step(text), step_of(text), strip_marker(text)
 
@@ -129,19 +129,19 @@ def test_the_marker_validators_fallback_always_validates_and_twice_changes_nothi
 @settings(max_examples=300, deadline=None)
 @given(answers)
 def test_mending_brings_no_error_and_twice_changes_nothing(text: str) -> None:
-    before = {(issue.validator, issue.code) for issue in examine(text, ALL) if issue.is_error}
+    before = {(issue.validator, issue.code) for issue in run_validators(text, ALL) if issue.is_error}
     repaired = repair_answer(text, ALL)
     assert {(issue.validator, issue.code) for issue in repaired.issues if issue.is_error} <= before
-    assert tuple(examine(repaired.text, ALL, repaired.context)) == repaired.issues
+    assert tuple(run_validators(repaired.text, ALL, repaired.context)) == repaired.issues
     assert repair_answer(repaired.text, ALL, repaired.context).text == repaired.text
 
 
 @settings(max_examples=200, deadline=None)
 @given(answers)
 def test_examining_never_changes_its_mind(text: str) -> None:
-    found = examine(text, ALL)
-    parse.cache_clear()
-    assert examine(text, ALL) == found
+    found = run_validators(text, ALL)
+    parse_document.cache_clear()
+    assert run_validators(text, ALL) == found
 
 
 # Our own validators are judged in the worker itself: their work has a bound, counted in operations, not in seconds.
@@ -160,7 +160,7 @@ def case(text: str, *history: Any, names: tuple[str, ...] = OURS, root: Path = N
 
 def work(text: str) -> None:
     """Two attempts, the second one judged beside the first, and a repair."""
-    parse.cache_clear()
+    parse_document.cache_clear()
     first = judge_case(case(text))
     second = judge_case(case(text + "x", first))
     repair_case(case(second.answer, first, second))

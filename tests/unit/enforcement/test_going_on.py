@@ -7,9 +7,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.lab.bench.economy.answers import adr, chat
-from worker.enforcement import Attempt, Fail, Policy, Retry, decide
-from worker.enforcement.feedback import go_on_feedback
-from worker.enforcement.going_on import LEAST, go_on, known, last_lines, shortened, unfinished
+from worker.enforcement import Attempt, Fail, Policy, Retry, decide_next
+from worker.enforcement.feedback import continuation_feedback
+from worker.enforcement.going_on import (
+    LEAST,
+    append_continuation,
+    find_unfinished_text,
+    is_shortened,
+    quote_last_lines,
+    trim_partial_marks,
+)
 
 ANSWERS = [
     make(n, lang, size).text()
@@ -40,15 +47,15 @@ def broken(*texts: str) -> list[Attempt]:
 def test_a_text_cut_anywhere_and_gone_on_from_any_quoted_line_is_the_text_again(
     text: str, cut: float, data: st.DataObject
 ) -> None:
-    so_far = unfinished(broken(text[: round(len(text) * cut)]))
+    so_far = find_unfinished_text(broken(text[: round(len(text) * cut)]))
     assume(so_far)
-    quoted = last_lines(so_far)
+    quoted = quote_last_lines(so_far)
     start = len(so_far.rstrip()) - len(quoted)
     assert so_far.rstrip().endswith(quoted)
     begins = [start + n for n in range(len(quoted)) if n == 0 or quoted[n - 1] == "\n"]
     begin = data.draw(st.sampled_from([at for at in begins if so_far[at:].strip()]))
 
-    joined = go_on(so_far, text[begin:])
+    joined = append_continuation(so_far, text[begin:])
 
     assert joined.fits
     assert joined.text == text
@@ -57,10 +64,10 @@ def test_a_text_cut_anywhere_and_gone_on_from_any_quoted_line_is_the_text_again(
 @settings(max_examples=400, deadline=None)
 @given(text=st.sampled_from(ANSWERS), cut=st.floats(0, 1))
 def test_a_rest_that_repeats_nothing_is_put_behind_the_break_or_does_not_fit(text: str, cut: float) -> None:
-    so_far = unfinished(broken(text[: round(len(text) * cut)]))
+    so_far = find_unfinished_text(broken(text[: round(len(text) * cut)]))
     assume(so_far and text[len(so_far) :].strip())
 
-    joined = go_on(so_far, text[len(so_far) :])
+    joined = append_continuation(so_far, text[len(so_far) :])
 
     if joined.fits:
         assert "".join(joined.text.split()) == "".join(text.split())
@@ -110,7 +117,7 @@ ADR = f"{HEAD}## Kontext\n\n{PROSE}.\n\n## Entscheidung\n\nWir nehmen Redis, we"
     ],
 )
 def test_the_joint_is_right_in_prose_lists_code_tables_and_headers(so_far: str, reply: str, rest: str | None) -> None:
-    joined = go_on(so_far, reply)
+    joined = append_continuation(so_far, reply)
     if rest is None:
         assert joined.text.count("dieser speichert") == 1
     else:
@@ -132,13 +139,15 @@ def test_the_joint_is_right_in_prose_lists_code_tables_and_headers(so_far: str, 
 )
 def test_white_space_at_the_joint_counts_once(space: str, reply: str) -> None:
     so_far = f"{PROSE}.\n\nEr wird geleert, wenn er voll ist."
-    assert go_on(so_far + space, reply).text == f"{so_far}\n\n## Ende"
+    assert append_continuation(so_far + space, reply).text == f"{so_far}\n\n## Ende"
 
 
 def test_a_table_that_broke_off_behind_a_row_gets_no_blank_line() -> None:
     rows = f"{PROSE}.\n\n| Nr | Text |\n|---|---|\n| 1 | der Cache |\n"
-    assert go_on(rows, "\n| 2 | der Index |\n").text == rows + "| 2 | der Index |\n"
-    assert go_on(rows, "| Nr | Text |\n|---|---|\n| 2 | der Index |\n").text == rows + "| 2 | der Index |\n"
+    assert append_continuation(rows, "\n| 2 | der Index |\n").text == rows + "| 2 | der Index |\n"
+    assert (
+        append_continuation(rows, "| Nr | Text |\n|---|---|\n| 2 | der Index |\n").text == rows + "| 2 | der Index |\n"
+    )
 
 
 WHOLE = (
@@ -149,7 +158,7 @@ WHOLE = (
 @pytest.mark.parametrize("before", ["", "Entschuldigung, hier noch einmal vollständig:\n\n"])
 @pytest.mark.parametrize("whole", [WHOLE, WHOLE.replace("liegt vor", "steht vor"), WHOLE.partition(":\n\n")[2]])
 def test_an_agent_that_begins_again_is_noticed_and_its_answer_is_the_whole(before: str, whole: str) -> None:
-    joined = go_on(ADR, before + whole)
+    joined = append_continuation(ADR, before + whole)
     assert joined.text.count("# ADR-040") == 1
     assert joined.text.count("## Entscheidung") == 1
     assert "weil er schnell ist." in joined.text
@@ -157,7 +166,7 @@ def test_an_agent_that_begins_again_is_noticed_and_its_answer_is_the_whole(befor
 
 
 def test_an_agent_that_begins_its_section_again_is_noticed() -> None:
-    joined = go_on(
+    joined = append_continuation(
         ADR, "## Entscheidung\n\nWir nehmen nun Redis, weil er schnell ist.\n\n## Akzeptanzkriterien\n\n- [ ] eins\n"
     )
     assert joined.text == ADR[: ADR.index("## Entscheidung")] + joined.text[joined.kept :]
@@ -166,7 +175,7 @@ def test_an_agent_that_begins_its_section_again_is_noticed() -> None:
 
 
 def test_an_agent_that_begins_again_without_the_header_does_not_take_it_away() -> None:
-    assert go_on(ADR, WHOLE.removeprefix(HEAD)).text == WHOLE
+    assert append_continuation(ADR, WHOLE.removeprefix(HEAD)).text == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -181,31 +190,31 @@ def test_an_agent_that_begins_again_without_the_header_does_not_take_it_away() -
     ids=["nothing", "the marker", "a refusal", "a summary", "sections dropped"],
 )
 def test_what_does_not_fit_changes_nothing(reply: str) -> None:
-    assert go_on(ADR, reply) == go_on(ADR, "")
-    assert go_on(ADR, "").text == ADR
-    assert not go_on(ADR, reply).fits
+    assert append_continuation(ADR, reply) == append_continuation(ADR, "")
+    assert append_continuation(ADR, "").text == ADR
+    assert not append_continuation(ADR, reply).fits
 
 
 def test_what_leaves_the_code_open_in_which_the_answer_broke_off_does_not_fit() -> None:
-    assert not go_on(CODE, "Nein.\n\n<!-- STEP: done -->").fits
-    assert go_on(CODE, "ry)\n    return", complete=False).fits
+    assert not append_continuation(CODE, "Nein.\n\n<!-- STEP: done -->").fits
+    assert append_continuation(CODE, "ry)\n    return", complete=False).fits
 
 
 def test_a_marker_alone_fits_behind_a_whole_sentence() -> None:
-    assert go_on(f"{PROSE}.", "<!-- STEP: done -->").text == f"{PROSE}.\n\n<!-- STEP: done -->"
+    assert append_continuation(f"{PROSE}.", "<!-- STEP: done -->").text == f"{PROSE}.\n\n<!-- STEP: done -->"
 
 
 def test_a_new_beginning_that_breaks_off_earlier_does_not_replace_what_there_is() -> None:
-    assert go_on(ADR, WHOLE[:200], complete=False) == go_on(ADR, "")
+    assert append_continuation(ADR, WHOLE[:200], complete=False) == append_continuation(ADR, "")
 
 
 @pytest.mark.parametrize("mark", ["#", "```", "- [ ]", "|", "<!-- S", "--", "}\n}"])
 def test_half_a_mark_at_the_break_is_no_place_to_go_on_from(mark: str) -> None:
-    assert known(f"{PROSE}.\n{mark}") == f"{PROSE}.\n"
+    assert trim_partial_marks(f"{PROSE}.\n{mark}") == f"{PROSE}.\n"
 
 
 def test_a_text_of_nothing_but_marks_is_read_in_linear_time() -> None:
-    assert known("}\n" * 200_000) == ""
+    assert trim_partial_marks("}\n" * 200_000) == ""
 
 
 def test_an_answer_that_broke_off_is_asked_to_go_on_and_its_last_lines_are_quoted() -> None:
@@ -213,24 +222,24 @@ def test_an_answer_that_broke_off_is_asked_to_go_on_and_its_last_lines_are_quote
         ("de", ("brach ab", "Setze deine Antwort dort fort")),
         ("en", ("broke off", "Go on from there")),
     ):
-        decision = decide(broken(LIST), Policy(locale=locale))
+        decision = decide_next(broken(LIST), Policy(locale=locale))
         assert isinstance(decision, Retry)
         assert decision.goes_on
-        assert decision.feedback == go_on_feedback(LIST, locale)
+        assert decision.feedback == continuation_feedback(LIST, locale)
         assert "\n> - erstens der Cache\n> - zweitens der Ind\n" in decision.feedback
         assert all(word in decision.feedback for word in words)
 
 
 def test_of_a_long_line_its_last_words_are_quoted() -> None:
     long = "Wort " * 100 + "Ende"
-    assert len(last_lines(long)) < 200
-    assert long.endswith(last_lines(long))
+    assert len(quote_last_lines(long)) < 200
+    assert long.endswith(quote_last_lines(long))
 
 
 @pytest.mark.parametrize("short", ["", "Halb", "x" * (LEAST - 1)])
 def test_a_short_text_and_a_policy_without_it_are_asked_for_in_full(short: str) -> None:
     for history, policy in ((broken(short), Policy()), (broken(LIST), Policy(go_on=False))):
-        decision = decide(history, policy)
+        decision = decide_next(history, policy)
         assert isinstance(decision, Retry)
         assert not decision.goes_on
         assert "complete answer" in decision.feedback
@@ -247,17 +256,17 @@ def test_each_break_is_gone_on_from_until_two_runs_bring_nothing() -> None:
         ((LIST, LIST, LIST, LIST), False),
         ((LIST, LIST, LIST, longer), True),
     ):
-        decision = decide(broken(*texts), policy)
+        decision = decide_next(broken(*texts), policy)
         assert isinstance(decision, Retry)
         assert decision.goes_on is goes_on
 
 
 def test_attempts_count_as_before() -> None:
-    assert decide(broken(LIST, LIST + "ex und mehr", LIST + "ex und mehr und noch mehr")) == Fail(3, "incomplete")
+    assert decide_next(broken(LIST, LIST + "ex und mehr", LIST + "ex und mehr und noch mehr")) == Fail(3, "incomplete")
 
 
 def test_a_new_version_is_shorter_when_a_header_a_section_or_many_words_are_gone() -> None:
-    assert not shortened(WHOLE, WHOLE.replace("schnell", "flink"))
-    assert shortened(WHOLE, WHOLE.replace("adr_id", "id"))
-    assert shortened(WHOLE, WHOLE.replace("## Entscheidung", "## Etwas"))
-    assert shortened(f"{PROSE}. Ende.", "Etwas ganz anderes, das aber genauso lang ist wie der Text davor. " * 3)
+    assert not is_shortened(WHOLE, WHOLE.replace("schnell", "flink"))
+    assert is_shortened(WHOLE, WHOLE.replace("adr_id", "id"))
+    assert is_shortened(WHOLE, WHOLE.replace("## Entscheidung", "## Etwas"))
+    assert is_shortened(f"{PROSE}. Ende.", "Etwas ganz anderes, das aber genauso lang ist wie der Text davor. " * 3)

@@ -26,11 +26,11 @@ from worker.enforcement import (
     ResponseValidator,
     StepMarkerValidator,
     ValidationIssue,
-    examine,
+    run_validators,
 )
-from worker.enforcement.child import isolated, lifted, limited
-from worker.enforcement.rules import Length, Regex
-from worker.enforcement.validators.services import JudgingCost, JudgingMeter, spend
+from worker.enforcement.child import isolate_validators, lift_memory_limit, limit_memory
+from worker.enforcement.rules import LengthRule, RegexRule
+from worker.enforcement.validators.services import CostMeter, ValidationCost, record_cost
 
 MEMORY_MB = 64
 
@@ -131,10 +131,10 @@ def test_in_turns_validate_the_rule_is_blamed_and_the_others_are_heard(
 
 
 def test_a_rule_of_regular_expressions_that_runs_away_is_ended() -> None:
-    rule = Regex(must=("(a+)+$",))
+    rule = RegexRule(must=("(a+)+$",))
     assert not rule.bounded
-    with isolated([rule, Length(min_chars=999)], seconds=1) as guarded:
-        found = examine("a" * 64 + "b", guarded)
+    with isolate_validators([rule, LengthRule(min_chars=999)], seconds=1) as guarded:
+        found = run_validators("a" * 64 + "b", guarded)
     assert [(issue.validator, issue.code) for issue in found] == [
         ("regex", "VALIDATOR_ERROR"),
         ("length", "ANSWER_TOO_SHORT"),
@@ -142,12 +142,12 @@ def test_a_rule_of_regular_expressions_that_runs_away_is_ended() -> None:
 
 
 def test_rules_of_a_known_bound_start_no_child(tmp_path: Path) -> None:
-    validators = [StepMarkerValidator(), Length(min_chars=1), FileExistenceValidator(tmp_path)]
+    validators = [StepMarkerValidator(), LengthRule(min_chars=1), FileExistenceValidator(tmp_path)]
     threads, before = threading.active_count(), children()
-    with isolated(validators) as guarded:
-        examine("Ja.", guarded)
+    with isolate_validators(validators) as guarded:
+        run_validators("Ja.", guarded)
         assert children() == before
-        examine("# ADR-1: files", guarded)
+        run_validators("# ADR-1: files", guarded)
         assert len(children() - before) == 1, "a text that makes a rule look at files"
     assert children() <= before
     assert threading.active_count() <= threads
@@ -164,9 +164,9 @@ def test_a_rule_that_overran_three_times_is_not_waited_for_again() -> None:
         calls.append(1)
         time.sleep(600)
 
-    with isolated([Faulty(hang)], seconds=0.2) as guarded:
-        found = [examine(str(number), guarded)[0].message for number in range(4)]
-    assert "3 times" in found[3] or "3 times" in examine("x", guarded)[0].message
+    with isolate_validators([Faulty(hang)], seconds=0.2) as guarded:
+        found = [run_validators(str(number), guarded)[0].message for number in range(4)]
+    assert "3 times" in found[3] or "3 times" in run_validators("x", guarded)[0].message
     assert calls == [], "what a rule changes stays in its child"
 
 
@@ -177,8 +177,11 @@ def test_what_cannot_be_sent_to_a_child_reaches_it_all_the_same() -> None:
         def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
             return [ValidationIssue("SEEN", context["look"](response), "")]
 
-    with isolated([Reads()]) as guarded:
-        assert [examine(text, guarded, {"look": lambda it: it * 2})[0].message for text in ("a", "b")] == ["aa", "bb"]
+    with isolate_validators([Reads()]) as guarded:
+        assert [run_validators(text, guarded, {"look": lambda it: it * 2})[0].message for text in ("a", "b")] == [
+            "aa",
+            "bb",
+        ]
 
 
 def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
@@ -188,23 +191,26 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
         def validate(self, response: str, context: Mapping[str, Any]) -> Any:
             return [threading.Lock()]
 
-    with isolated([Returns()]) as guarded:
-        assert [issue.code for issue in examine("x", guarded)] == ["VALIDATOR_ERROR"]
+    with isolate_validators([Returns()]) as guarded:
+        assert [issue.code for issue in run_validators("x", guarded)] == ["VALIDATOR_ERROR"]
 
 
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
-    with JudgingMeter() as counted, isolated([Faulty(lambda: spend(JudgingCost(input_tokens=7)))]) as guarded:
-        examine("x", guarded)
+    with (
+        CostMeter() as counted,
+        isolate_validators([Faulty(lambda: record_cost(ValidationCost(input_tokens=7)))]) as guarded,
+    ):
+        run_validators("x", guarded)
     assert counted.spent.input_tokens == 7
 
 
 def test_an_outer_count_counts_what_an_inner_one_does() -> None:
-    with JudgingMeter() as outer:
-        spend(JudgingCost(input_tokens=1))
-        with JudgingMeter() as inner:
-            spend(JudgingCost(input_tokens=2))
-        spend(JudgingCost(input_tokens=4))
-    spend(JudgingCost(input_tokens=8))
+    with CostMeter() as outer:
+        record_cost(ValidationCost(input_tokens=1))
+        with CostMeter() as inner:
+            record_cost(ValidationCost(input_tokens=2))
+        record_cost(ValidationCost(input_tokens=4))
+    record_cost(ValidationCost(input_tokens=8))
     assert (inner.spent.input_tokens, outer.spent.input_tokens) == (2, 7)
 
 
@@ -229,10 +235,10 @@ def test_a_cancelled_judging_leaves_no_child(tmp_path: Path) -> None:
 
 
 def test_programs_of_rules_do_not_inherit_the_bound_on_memory() -> None:
-    with limited(MEMORY_MB):
+    with limit_memory(MEMORY_MB):
         with pytest.raises(MemoryError):
             eat()
-        with lifted():
+        with lift_memory_limit():
             assert len(bytearray(b"x" * (2 * MEMORY_MB * 2**20))) > 0
         with pytest.raises(MemoryError):
             eat()

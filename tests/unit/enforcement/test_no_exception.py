@@ -109,7 +109,18 @@ def test_turns_validate_takes_every_text(tmp_path: Path) -> None:
     assert (found.exit_code, type(found.exception)) in {(0, type(None)), (1, SystemExit), (2, SystemExit)}, found.output
 
 
-@pytest.mark.parametrize("step", ["take", "examine", "_lost", "is_refusal", "_edits", "restored", "_decide"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "merge_reply",
+        "run_validators",
+        "_find_losses",
+        "is_refusal",
+        "_describe_edits",
+        "restore_sections",
+        "_apply_policy",
+    ],
+)
 async def test_a_step_that_raises_is_an_issue_and_nothing_passes_by_it(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,15 +130,17 @@ async def test_a_step_that_raises_is_an_issue_and_nothing_passes_by_it(
     for module in (judging, repair, policy):
         monkeypatch.setattr(module, step, raises, raising=False)
     marker = build_validators(["step_marker"], root=ROOT, locale="en")
-    order = {} if step == "restored" else {"step_marker": ("retry", "fail")}
+    order = {} if step == "restore_sections" else {"step_marker": ("retry", "fail")}
     result = await enforced(marker, "An answer.", "Another answer.", policy=Policy(max_attempts=2, order=order))
     found = [issue for attempt in result.history for issue in attempt.issues] + result.issues
-    said = result.reason if step == "_decide" else next((i.fix_hint for i in found if step in i.message), "")
+    said = result.reason if step == "_apply_policy" else next((i.fix_hint for i in found if step in i.message), "")
     assert not result.success
     assert "test_no_exception.py:" in said
 
 
-@pytest.mark.parametrize("step", ["take", "_lost", "restored", "still_lost", "_edits"])
+@pytest.mark.parametrize(
+    "step", ["merge_reply", "_find_losses", "restore_sections", "find_unresolved_losses", "_describe_edits"]
+)
 @pytest.mark.parametrize("bounded", [True, False])
 async def test_the_worker_judges_on_when_a_step_raises(
     step: str, bounded: bool, monkeypatch: pytest.MonkeyPatch
@@ -136,12 +149,12 @@ async def test_the_worker_judges_on_when_a_step_raises(
         raise RecursionError(step)
 
     names, judges = ("adr_structure", "step_marker"), Judges(30)
-    first = case("A text." if step != "restored" else ADR, (), names)
+    first = case("A text." if step != "restore_sections" else ADR, (), names)
     before = judges.judge(first)
     for module in (judging, repair, policy):
         monkeypatch.setattr(module, step, raises, raising=False)
     after = judges.judge(case("Another text.", (before,), names, feedback="Repair it."))
-    if step in {"restored", "still_lost"}:
+    if step in {"restore_sections", "find_unresolved_losses"}:
         repaired = judges.repair(case(after.answer, (before, after), names))
         assert not repaired.accepted
         return

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.enforcement.samples import ADR, HEADER
-from worker.enforcement import Accept, ADRStructureValidator, Policy, StepMarkerValidator, decide, judge
-from worker.enforcement.documents.normaliser import normalise
+from worker.enforcement import Accept, ADRStructureValidator, Policy, StepMarkerValidator, decide_next, validate_attempt
+from worker.enforcement.documents.normaliser import normalise_answer
 from worker.enforcement.policy import Decision
-from worker.enforcement.rules import JsonSchema, Length
+from worker.enforcement.rules import JsonSchemaRule, LengthRule
 
 MARKER = "<!-- STEP: generate -->"
 RULES = (StepMarkerValidator(), ADRStructureValidator())
@@ -21,8 +21,8 @@ THOUGHTS = "I must not forget the header.\n```yaml\n- not: closed\n## Kontext\n"
 
 
 def decided(answer: str) -> tuple[Decision, str, tuple[str, ...]]:
-    attempt = judge([], answer, RULES, policy=Policy(locale="en"), context={"locale": "en"})
-    return decide([attempt]), attempt.answer, attempt.edits
+    attempt = validate_attempt([], answer, RULES, policy=Policy(locale="en"), context={"locale": "en"})
+    return decide_next([attempt]), attempt.answer, attempt.edits
 
 
 FORMS = {
@@ -64,9 +64,9 @@ def test_thoughts_alone_are_no_answer() -> None:
     for answer in (f"<think>{GOOD}", f"<think>{GOOD}</think>\n\nShall I go on?\n\n{MARKER}"):
         assert "Kontext" not in decided(answer)[1]
     assert not isinstance(decided(f"<think>{GOOD}")[0], Accept)
-    assert judge([], "<think>" + "word " * 50 + "</think>Hi", [Length(min_words=5)]).errors
-    assert not judge(
-        [], '<think>{"b": 2}</think>\n{"a": 1}', [JsonSchema(schema={"required": ["a"]}, where="whole")]
+    assert validate_attempt([], "<think>" + "word " * 50 + "</think>Hi", [LengthRule(min_words=5)]).errors
+    assert not validate_attempt(
+        [], '<think>{"b": 2}</think>\n{"a": 1}', [JsonSchemaRule(schema={"required": ["a"]}, where="whole")]
     ).errors
 
 
@@ -90,12 +90,12 @@ def test_thoughts_alone_are_no_answer() -> None:
     ],
 )
 def test_any_other_answer_stays_as_it_is(answer: str) -> None:
-    assert normalise(answer).text == answer
+    assert normalise_answer(answer).text == answer
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[3] / "docs").rglob("*.md")), ids=lambda path: path.stem)
 def test_an_ordinary_document_stays_as_it_is(path: Path) -> None:
-    assert normalise(path.read_text()).edits == ()
+    assert normalise_answer(path.read_text()).edits == ()
 
 
 @given(
@@ -106,7 +106,7 @@ def test_an_ordinary_document_stays_as_it_is(path: Path) -> None:
 def test_no_text_breaks_an_edit_and_most_are_done_at_once(pieces: list[str]) -> None:
     text = "".join(pieces)
     for _ in range(len(pieces) + 2):
-        before, text = text, normalise(text).text
+        before, text = text, normalise_answer(text).text
         if text == before:
             return
     raise AssertionError("edits go on for ever")

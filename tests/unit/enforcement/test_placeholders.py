@@ -5,7 +5,7 @@ import pytest
 from tests.unit.enforcement.samples import ADR
 from worker.enforcement import ADRStructureValidator
 from worker.enforcement.documents.placeholders import is_placeholder
-from worker.enforcement.rules import Length, Structure
+from worker.enforcement.rules import LengthRule, StructureRule
 
 PLACEHOLDERS = """
 TBD
@@ -98,7 +98,7 @@ def test_a_short_line_that_says_something_is_content(line: str) -> None:
 def test_rules_find_a_section_of_a_placeholder_empty(line: str) -> None:
     text = ADR.replace("Wir nehmen einen Cache.", line)
     assert [issue.code for issue in ADRStructureValidator().validate(text, {})] == ["EMPTY_ADR_SECTION"]
-    assert [issue.code for issue in Structure(sections=("Entscheidung",)).validate(text, {})] == ["EMPTY_SECTION"]
+    assert [issue.code for issue in StructureRule(sections=("Entscheidung",)).validate(text, {})] == ["EMPTY_SECTION"]
 
 
 def test_a_placeholder_beside_text_leaves_a_section_filled() -> None:
@@ -109,5 +109,5 @@ def test_a_placeholder_beside_text_leaves_a_section_filled() -> None:
 
 def test_placeholders_do_not_count_as_written_words() -> None:
     answer = "Use Redis.\n\n- TBD\n- [Insert reasons here]\n- To be decided."
-    assert [issue.code for issue in Length(min_words=3).validate(answer, {})] == ["ANSWER_TOO_SHORT"]
-    assert Length(min_words=2, max_words=12).validate(answer, {}) == []
+    assert [issue.code for issue in LengthRule(min_words=3).validate(answer, {})] == ["ANSWER_TOO_SHORT"]
+    assert LengthRule(min_words=2, max_words=12).validate(answer, {}) == []

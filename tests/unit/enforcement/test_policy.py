@@ -23,14 +23,14 @@ from worker.enforcement import (
     ResponseValidator,
     Retry,
     ValidationIssue,
-    best,
     build_feedback,
-    decide,
-    examine,
-    judge,
+    decide_next,
+    find_best_attempt,
+    run_validators,
+    validate_attempt,
 )
-from worker.enforcement.attempt import latest_set
-from worker.enforcement.policies import ChosenRules, PolicyError, Subject, choose, json_schema, read_policy
+from worker.enforcement.attempt import latest_attempts
+from worker.enforcement.policies import ChosenRules, PolicyError, Subject, build_json_schema, choose_rules, read_policy
 from worker.enforcement.validators import StepMarkerValidator
 
 
@@ -49,20 +49,20 @@ def attempts(*issues: list[ValidationIssue] | None, answer: str = "Antwort") -> 
 
 
 def test_an_answer_without_errors_is_accepted() -> None:
-    assert decide(attempts([])) == Accept(1)
-    assert decide(attempts([issue(severity="warning")])) == Accept(1)
-    assert decide(attempts([issue()], [])) == Accept(2)
+    assert decide_next(attempts([])) == Accept(1)
+    assert decide_next(attempts([issue(severity="warning")])) == Accept(1)
+    assert decide_next(attempts([issue()], [])) == Accept(2)
 
 
 def test_errors_are_asked_for_again_up_to_three_runs_then_the_fallback_comes() -> None:
     first, second, third = issue("A"), issue("B"), issue("C")
-    assert isinstance(decide(attempts([first])), Retry)
-    assert isinstance(decide(attempts([first], [second])), Retry)
-    assert decide(attempts([first], [second], [third])) == Fallback(3, ("C",))
+    assert isinstance(decide_next(attempts([first])), Retry)
+    assert isinstance(decide_next(attempts([first], [second])), Retry)
+    assert decide_next(attempts([first], [second], [third])) == Fallback(3, ("C",))
 
 
 def test_feedback_names_errors_only_with_code_message_and_fix() -> None:
-    decision = decide(attempts([issue("A"), issue("W", severity="warning")]))
+    decision = decide_next(attempts([issue("A"), issue("W", severity="warning")]))
     assert isinstance(decision, Retry)
     assert decision.codes == ("A",)
     assert decision.feedback == (
@@ -89,69 +89,71 @@ def test_an_endless_list_of_issues_makes_no_endless_prompt() -> None:
 
 
 def test_an_incomplete_answer_uses_up_an_attempt_and_is_asked_for_again() -> None:
-    decision = decide(attempts(None))
+    decision = decide_next(attempts(None))
     assert isinstance(decision, Retry)
     assert decision.codes == ("INCOMPLETE_RESPONSE",)
     assert "broke off" in decision.feedback
-    assert "brach ab" in getattr(decide(attempts(None), Policy(locale="de")), "feedback", "")
+    assert "brach ab" in getattr(decide_next(attempts(None), Policy(locale="de")), "feedback", "")
 
 
 def test_a_turn_whose_last_attempt_is_incomplete_ends_incomplete_with_the_best_one_named() -> None:
-    assert decide(attempts(None, None, None)) == Fail(3, "incomplete")
-    assert decide(attempts([issue()], None, None)) == Fail(1, "incomplete")
+    assert decide_next(attempts(None, None, None)) == Fail(3, "incomplete")
+    assert decide_next(attempts([issue()], None, None)) == Fail(1, "incomplete")
 
 
 def test_an_incomplete_answer_is_never_the_one_that_is_repaired() -> None:
-    assert decide(attempts(None, None, [issue()])) == Fallback(3, ("MISSING_TEXT",))
+    assert decide_next(attempts(None, None, [issue()])) == Fallback(3, ("MISSING_TEXT",))
 
 
 def test_the_same_errors_three_times_in_a_row_end_the_asking() -> None:
     five = Policy(max_attempts=5)
-    assert isinstance(decide(attempts([issue()], [issue()]), five), Retry)
-    assert isinstance(decide(attempts([issue()], [issue()], [issue()]), five), Fallback)
-    assert isinstance(decide(attempts([issue("A")], [issue()], [issue()]), five), Retry)
-    assert isinstance(decide(attempts([issue()], None, [issue()]), five), Retry)
+    assert isinstance(decide_next(attempts([issue()], [issue()]), five), Retry)
+    assert isinstance(decide_next(attempts([issue()], [issue()], [issue()]), five), Fallback)
+    assert isinstance(decide_next(attempts([issue("A")], [issue()], [issue()]), five), Retry)
+    assert isinstance(decide_next(attempts([issue()], None, [issue()]), five), Retry)
 
 
 def test_the_best_attempt_counts_not_the_last() -> None:
-    assert decide(attempts([issue("A")], [issue("A"), issue("B")], [issue("B"), issue("C")])) == Fallback(1, ("B", "C"))
+    assert decide_next(attempts([issue("A")], [issue("A"), issue("B")], [issue("B"), issue("C")])) == Fallback(
+        1, ("B", "C")
+    )
 
 
 def test_among_equals_the_least_shortened_then_the_latest_is_best() -> None:
     long, short = attempts([issue()], answer="x" * 1000)[0], attempts([issue()], [issue()], answer="x" * 300)[1]
-    assert best([long, short]) is long
+    assert find_best_attempt([long, short]) is long
     near = attempts([issue()], [issue()], answer="x" * 995)[1]
-    assert best([long, near]) is near
-    assert best(attempts(None)) is None
+    assert find_best_attempt([long, near]) is near
+    assert find_best_attempt(attempts(None)) is None
 
 
 def test_a_policy_can_fail_escalate_or_warn_at_once() -> None:
     history = attempts([issue()])
-    assert decide(history, Policy(order={"own": ("fail",)})) == Fail(1, "rejected")
-    assert decide(history, Policy(order={"own": ("escalate",)})) == Fail(1, "escalated")
-    assert decide(history, Policy(order={"own": ("warn",)})) == Accept(1)
-    assert decide(history, Policy(order={"own": ("fallback", "fail")})) == Fallback(1, ("MISSING_TEXT",))
+    assert decide_next(history, Policy(order={"own": ("fail",)})) == Fail(1, "rejected")
+    assert decide_next(history, Policy(order={"own": ("escalate",)})) == Fail(1, "escalated")
+    assert decide_next(history, Policy(order={"own": ("warn",)})) == Accept(1)
+    assert decide_next(history, Policy(order={"own": ("fallback", "fail")})) == Fallback(1, ("MISSING_TEXT",))
 
 
 def test_a_policy_can_escalate_after_the_retries() -> None:
     policy = Policy(order={"own": ("retry", "escalate")})
-    assert isinstance(decide(attempts([issue()]), policy), Retry)
-    assert decide(attempts([issue("A")], [issue("B")], [issue()]), policy) == Fail(3, "escalated")
+    assert isinstance(decide_next(attempts([issue()]), policy), Retry)
+    assert decide_next(attempts([issue("A")], [issue("B")], [issue()]), policy) == Fail(3, "escalated")
 
 
 def test_a_retry_one_validator_wants_comes_before_the_fallback_of_another() -> None:
     policy = Policy(order={"step_marker": ("fallback", "fail")})
-    decision: Decision = decide(attempts([issue(), issue(validator="step_marker")]), policy)
+    decision: Decision = decide_next(attempts([issue(), issue(validator="step_marker")]), policy)
     assert isinstance(decision, Retry)
 
 
 def test_a_policy_that_repairs_first_costs_no_run_of_the_agent() -> None:
     policy = Policy(order={"step_marker": ("repair", "retry", "fallback", "fail")})
-    attempt = judge([], "Was genau?", [StepMarkerValidator()], policy=policy)
+    attempt = validate_attempt([], "Was genau?", [StepMarkerValidator()], policy=policy)
     assert attempt.answer == "Was genau?\n\n<!-- STEP: what -->"
     assert [fixed.code for fixed in attempt.fixed_issues] == ["MISSING_STEP_MARKER"]
-    assert decide([attempt], policy) == Accept(1)
-    assert decide([judge([], "Hallo.", [StepMarkerValidator()], policy=policy)], policy) == Accept(1)
+    assert decide_next([attempt], policy) == Accept(1)
+    assert decide_next([validate_attempt([], "Hallo.", [StepMarkerValidator()], policy=policy)], policy) == Accept(1)
 
 
 @pytest.mark.parametrize(
@@ -164,16 +166,16 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> No
 
 def test_there_is_nothing_to_decide_without_an_attempt() -> None:
     with pytest.raises(ValueError, match="no attempt"):
-        decide([])
+        decide_next([])
 
 
 def test_the_attempts_since_the_agent_was_last_asked_anew_count_together() -> None:
     one, two, three, four = (
         Attempt(number=number, text="", answer="", fresh=number in (2, 3)) for number in (1, 2, 3, 4)
     )
-    assert list(latest_set([one, two, three, four])) == [three, four]
-    assert list(latest_set([one])) == [one]
-    assert list(latest_set([])) == []
+    assert list(latest_attempts([one, two, three, four])) == [three, four]
+    assert list(latest_attempts([one])) == [one]
+    assert list(latest_attempts([])) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_a_rule_that_failed_itself_asks_for_no_retry_and_what_follows_it_in_its_
     then: Action, decision: Decision
 ) -> None:
     policy = Policy(order={"own": (Action.RETRY, then)})
-    assert decide(attempts([issue("VALIDATOR_ERROR")]), policy) == decision
+    assert decide_next(attempts([issue("VALIDATOR_ERROR")]), policy) == decision
 
 
 # A policy file: what is wrong with it and where, what it gives a turn, and that its hash is its meaning.
@@ -216,7 +218,7 @@ rules:
 
 
 def chosen(text: str, **subject: str) -> ChosenRules:
-    return choose(read_policy(text), Subject(**subject), root=Path("/nonexistent"))
+    return choose_rules(read_policy(text), Subject(**subject), root=Path("/nonexistent"))
 
 
 def problems(text: str) -> list[str]:
@@ -230,8 +232,8 @@ def test_a_file_gives_a_turn_its_rules_in_order() -> None:
     assert [validator.name for validator in found.validators] == ["step_marker", "no_secrets", "short_chat"]
     assert [validator.name for validator in found.shadow] == ["language"]
     assert (found.policy.max_attempts, found.policy.locale) == (4, "en")
-    assert found.policy.actions("no_secrets") == (Action.WARN,)
-    assert found.policy.actions("short_chat") == (Action.RETRY, Action.WARN)
+    assert found.policy.list_actions("no_secrets") == (Action.WARN,)
+    assert found.policy.list_actions("short_chat") == (Action.RETRY, Action.WARN)
     assert (found.policy.caps, found.policy.lenient) == ({"short_chat": 2}, {"short_chat"})
 
 
@@ -250,8 +252,8 @@ def test_a_rule_judges_the_turns_that_it_applies_to(subject: dict[str, str], the
 
 def test_a_rule_for_answers_with_code_leaves_others_alone() -> None:
     validators = chosen(FULL, model="consultant", route="chat").validators[2:]
-    assert examine("x" * 30, validators) == []
-    (issue,) = examine("```\n" + "x" * 30 + "\n```", validators)
+    assert run_validators("x" * 30, validators) == []
+    (issue,) = run_validators("```\n" + "x" * 30 + "\n```", validators)
     assert (issue.code, issue.validator) == ("ANSWER_OVER_LENGTH", "short_chat")
 
 
@@ -305,7 +307,7 @@ def test_the_hash_is_of_the_meaning_not_of_the_layout() -> None:
 
 
 def test_the_schema_accepts_what_the_reader_accepts() -> None:
-    schema = json_schema()
+    schema = build_json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(FULL), schema)
     for bad in ("rules: x", "rules: [{rule: length, options: {max: 1}}]", "rules: [{rule: length, severity: bad}]"):
@@ -318,8 +320,8 @@ def test_after_its_cap_a_rule_asks_no_more() -> None:
     history: list[Any] = []
     decisions = []
     for answer in ("12345", "1234567"):
-        history.append(judge(history, answer, found.validators, policy=found.policy))
-        decisions.append(decide(history, found.policy))
+        history.append(validate_attempt(history, answer, found.validators, policy=found.policy))
+        decisions.append(decide_next(history, found.policy))
     assert isinstance(decisions[0], Retry)
     assert not isinstance(decisions[1], Retry)
 
@@ -334,17 +336,17 @@ class Raises(ResponseValidator):
 @pytest.mark.parametrize(("lenient", "kind"), [(frozenset({"raises"}), Accept), (frozenset(), Fallback)])
 def test_what_a_broken_rule_does_is_the_policys_choice(lenient: frozenset[str], kind: type[Any]) -> None:
     policy = Policy(lenient=lenient)
-    assert isinstance(decide([judge([], "fine", [Raises()], policy=policy)], policy), kind)
+    assert isinstance(decide_next([validate_attempt([], "fine", [Raises()], policy=policy)], policy), kind)
 
 
 def test_the_default_policy_is_that_of_the_seeds() -> None:
-    found = choose(plain_policy(BUILT_IN), Subject(), root=Path("/nonexistent"))
+    found = choose_rules(plain_policy(BUILT_IN), Subject(), root=Path("/nonexistent"))
     assert [validator.name for validator in found.validators] == ["step_marker", "adr_structure", "file_existence"]
     assert found.policy.max_attempts == 3
     history = []
     for _ in range(3):
-        history.append(judge(history, "no marker", found.validators, policy=found.policy))
-    assert isinstance(decide(history, found.policy), Fallback | Fail)
+        history.append(validate_attempt(history, "no marker", found.validators, policy=found.policy))
+    assert isinstance(decide_next(history, found.policy), Fallback | Fail)
 
 
 @settings(max_examples=300, deadline=None)
@@ -359,8 +361,10 @@ def test_warn_accepts_the_answer_when_nothing_before_it_helped(reactions: str) -
     found = chosen(f"rules:\n  - {{rule: length, reactions: {reactions}, options: {{max_chars: 3}}}}\n  - step_marker")
     history: list[Any] = []
     for _ in range(3):
-        history.append(judge(history, "too long\n\n<!-- STEP: done -->", found.validators, policy=found.policy))
-        decision = decide(history, found.policy)
+        history.append(
+            validate_attempt(history, "too long\n\n<!-- STEP: done -->", found.validators, policy=found.policy)
+        )
+        decision = decide_next(history, found.policy)
         if not isinstance(decision, Retry):
             break
     expected = Fallback if "fallback" in reactions else Accept
@@ -372,8 +376,8 @@ def test_a_rule_that_warns_excuses_no_other() -> None:
         "max_attempts: 1\nrules:\n  - step_marker\n"
         "  - {rule: length, reactions: [retry, warn], options: {max_chars: 3}}"
     )
-    history = [judge([], "too long, and no marker", found.validators, policy=found.policy)]
-    assert isinstance(decide(history, found.policy), Fallback)
+    history = [validate_attempt([], "too long, and no marker", found.validators, policy=found.policy)]
+    assert isinstance(decide_next(history, found.policy), Fallback)
 
 
 def test_a_policy_without_a_file_has_the_hash_of_a_file_that_means_the_same() -> None:

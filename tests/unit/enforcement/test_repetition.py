@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.enforcement import Accept, decide, judge
+from worker.enforcement import Accept, decide_next, validate_attempt
 from worker.enforcement.documents.repetition import measure_repetition
 from worker.enforcement.rules import RepetitionRule
 
@@ -25,10 +25,10 @@ LOOPS = {
 def test_a_loop_is_an_error_of_the_rule_and_a_warning_without_it(text: str) -> None:
     [issue] = RepetitionRule().validate(text, {})
     assert (issue.code, issue.is_error) == ("ANSWER_REPEATS", True)
-    attempt = judge([], text, [])
+    attempt = validate_attempt([], text, [])
     assert [(one.code, one.is_error) for one in attempt.issues] == [("REPEATED_TEXT", False)]
-    assert decide([attempt]) == Accept(1)
-    assert [one.code for one in judge([], text, [RepetitionRule()]).issues] == ["ANSWER_REPEATS"]
+    assert decide_next([attempt]) == Accept(1)
+    assert [one.code for one in validate_attempt([], text, [RepetitionRule()]).issues] == ["ANSWER_REPEATS"]
 
 
 @pytest.mark.parametrize("path", DOCS, ids=[path.stem for path in DOCS])

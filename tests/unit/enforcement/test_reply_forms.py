@@ -22,16 +22,16 @@ from worker.enforcement import (
     Retry,
     StepMarkerValidator,
     ValidationIssue,
-    assemble,
+    assemble_answer,
     build_feedback,
-    decide,
-    examine,
-    judge,
+    decide_next,
+    run_validators,
+    validate_attempt,
 )
 from worker.enforcement.policies import AppliesTo
-from worker.enforcement.policies.chosen import fits
+from worker.enforcement.policies.chosen import meets_condition
 from worker.enforcement.repair import repair_attempt
-from worker.enforcement.rules import JsonSchema, Regex
+from worker.enforcement.rules import JsonSchemaRule, RegexRule
 
 RULES = (StepMarkerValidator(), ADRStructureValidator(), FileExistenceValidator(Path(__file__).parent))
 MARKER = "<!-- STEP: generate -->"
@@ -48,10 +48,10 @@ TALK = ("Hier", "Rest", "bleibt", "unverändert", "Bescheid", "Entschuldigung", 
 
 def after(first: str, reply: str) -> str:
     """The answer that counts when the agent answers this first and then that; it must be accepted."""
-    history = [judge([], first, RULES)]
-    assert isinstance(decide(history), Retry)
-    history.append(judge(history, reply, RULES))
-    assert decide(history) == Accept(2), codes(history[-1].issues)
+    history = [validate_attempt([], first, RULES)]
+    assert isinstance(decide_next(history), Retry)
+    history.append(validate_attempt(history, reply, RULES))
+    assert decide_next(history) == Accept(2), codes(history[-1].issues)
     assert not [word for word in TALK if word in history[-1].answer.replace("bleibt frisch", "")]
     return history[-1].answer
 
@@ -208,7 +208,7 @@ def test_several_parts_in_one_fence_are_all_taken(around: str) -> None:
     first = without("Kontext", BODY.lstrip()).replace(MARKER, "")
     reply = around.format(f"{HEADER}\n## Kontext\n\nDie Suche ist langsam.\n\n{MARKER}")
     answer = after(first, reply)
-    assert answer == f"{HEADER}\n{BODY.lstrip().rstrip()}\n\n\n{MARKER}" or examine(answer, RULES) == []
+    assert answer == f"{HEADER}\n{BODY.lstrip().rstrip()}\n\n\n{MARKER}" or run_validators(answer, RULES) == []
 
 
 def test_one_part_in_each_fence() -> None:
@@ -250,10 +250,10 @@ def test_a_marker_in_code_is_taken_when_the_marker_was_asked_for(reply: str) -> 
 )
 def test_talk_about_a_section_is_never_taken_for_the_section(reply: str) -> None:
     first = without("Entscheidung")
-    history = [judge([], first, RULES)]
-    history.append(judge(history, f"{reply}\n\n{MARKER}", RULES))
+    history = [validate_attempt([], first, RULES)]
+    history.append(validate_attempt(history, f"{reply}\n\n{MARKER}", RULES))
     assert history[-1].answer == first
-    assert isinstance(decide(history), Retry)
+    assert isinstance(decide_next(history), Retry)
 
 
 @pytest.mark.parametrize("tail", ["```python\nx = 1\n", "- x\n\n  ```\n  y = 2\n"])
@@ -269,10 +269,10 @@ def test_a_code_block_that_does_not_end_hides_no_section_behind_it(tail: str) ->
 
 def test_a_section_that_would_hide_others_is_not_taken() -> None:
     first = without("Entscheidung")
-    history = [judge([], first, RULES)]
-    history.append(judge(history, f"## Entscheidung\n\n{TEXT}\n\n<!-- offen", RULES))
+    history = [validate_attempt([], first, RULES)]
+    history.append(validate_attempt(history, f"## Entscheidung\n\n{TEXT}\n\n<!-- offen", RULES))
     assert history[-1].answer == first
-    assert isinstance(decide(history), Retry)
+    assert isinstance(decide_next(history), Retry)
 
 
 def test_a_heading_before_a_fence_that_holds_the_text_alone() -> None:
@@ -284,7 +284,7 @@ def test_a_heading_before_a_fence_that_holds_the_text_alone() -> None:
 def test_an_english_adr_is_asked_in_english_and_its_section_goes_where_it_belongs(title: str) -> None:
     consequences = "## Consequences\n\nMore memory.\n"
     first = without(title, f"{ENGLISH}\n{consequences}")
-    decision = decide([judge([], first, RULES)])
+    decision = decide_next([validate_attempt([], first, RULES)])
     assert isinstance(decision, Retry)
     assert f"Send only the section '## {title}'" in decision.feedback
     body = CRITERIA if title.startswith("Acc") else TEXT
@@ -299,9 +299,9 @@ def test_an_adr_by_madr_is_asked_for_madrs_titles() -> None:
         .replace("## Decision\n", "## Decision Outcome\n")
         .replace("## Acceptance", "## Consequences\n\nx\n\n## Acceptance")
     )
-    assert examine(f"{madr}\n{MARKER}", RULES) == []
+    assert run_validators(f"{madr}\n{MARKER}", RULES) == []
     first = without("Decision Outcome", madr)
-    [issue] = examine(first, RULES)
+    [issue] = run_validators(first, RULES)
     assert issue.part == "## Decision Outcome"
     answer = after(first, f"## Decision\n\n{TEXT}")
     assert answer.index("## Considered") < answer.index("## Decision Outcome") < answer.index("## Consequences")
@@ -309,7 +309,7 @@ def test_an_adr_by_madr_is_asked_for_madrs_titles() -> None:
 
 def test_nygards_titles_pass_but_for_the_criteria_he_does_not_know() -> None:
     nygard = without("Acceptance Criteria", ENGLISH.replace("## Context", "## Status\n\nProposed\n\n## Context"))
-    [issue] = examine(nygard, RULES)
+    [issue] = run_validators(nygard, RULES)
     assert (issue.code, issue.part) == ("MISSING_ADR_SECTION", "## Acceptance Criteria")
 
 
@@ -327,19 +327,19 @@ def test_nygards_titles_pass_but_for_the_criteria_he_does_not_know() -> None:
     ],
 )
 def test_mark_up_that_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
-    assert examine(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
+    assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
 
 
 @pytest.mark.parametrize(
     "heading", ["Kontext und Problemstellung", "Context and Problem Statement", "Problemstellung", "Kontext – warum"]
 )
 def test_what_is_understood_in_replies_is_understood_in_answers(heading: str) -> None:
-    assert examine(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
+    assert run_validators(f"{ADR}\n{MARKER}".replace("## Kontext", f"## {heading}"), RULES) == []
 
 
 def test_an_adr_that_has_all_its_sections_at_level_three_is_complete() -> None:
     shifted = ADR.replace("## ", "### ") + f"\n{MARKER}\n"
-    assert examine(shifted, RULES) == []
+    assert run_validators(shifted, RULES) == []
     first = shifted.replace("### Entscheidung\n\nWir nehmen einen Cache.\n\n", "")
     assert after(first, f"## Entscheidung\n\n{TEXT}") == shifted.replace("Wir nehmen einen Cache.", TEXT)
 
@@ -377,27 +377,27 @@ SCHEMA = {"type": "object", "required": ["title"]}
 
 def second(rule: ResponseValidator, first: str, reply: str) -> tuple[str, object]:
     """The answer after a second reply, and what is decided then."""
-    history = [judge([], first, [rule])]
-    assert isinstance(decide(history), Retry)
-    history.append(judge(history, reply, [rule]))
-    return history[-1].answer, decide(history)
+    history = [validate_attempt([], first, [rule])]
+    assert isinstance(decide_next(history), Retry)
+    history.append(validate_attempt(history, reply, [rule]))
+    return history[-1].answer, decide_next(history)
 
 
 @pytest.mark.parametrize(
     "reply", [JSON, f"```json\n{JSON}\n```", f"```\n{JSON}\n```", f"Here is the JSON:\n\n```json\n{JSON}\n```"]
 )
 def test_where_the_whole_answer_is_json_a_short_one_is_taken(reply: str) -> None:
-    assert second(JsonSchema(schema=SCHEMA, where="whole"), CHATTER + JSON, reply) == (JSON, Accept(2))
+    assert second(JsonSchemaRule(schema=SCHEMA, where="whole"), CHATTER + JSON, reply) == (JSON, Accept(2))
 
 
 @pytest.mark.parametrize("pattern", ["^(yes|no)$", r"\A(yes|no)\Z", r"(?i)^[a-z]{2,3}$"])
 def test_where_the_whole_answer_is_one_value_it_is_taken(pattern: str) -> None:
-    assert second(Regex(must=(pattern,)), CHATTER, "yes") == ("yes", Accept(2))
+    assert second(RegexRule(must=(pattern,)), CHATTER, "yes") == ("yes", Accept(2))
 
 
 @pytest.mark.parametrize("pattern", ["Source:", "^Source: .+$", "^Status: (ok|late)$"])
 def test_a_line_that_a_pattern_wants_in_an_answer_does_not_replace_the_answer(pattern: str) -> None:
-    answer, decision = second(Regex(must=(pattern,)), CHATTER, "Source: x" if "Source" in pattern else "Status: ok")
+    answer, decision = second(RegexRule(must=(pattern,)), CHATTER, "Source: x" if "Source" in pattern else "Status: ok")
     assert answer == CHATTER
     assert isinstance(decision, Retry)
 
@@ -407,14 +407,14 @@ def test_a_line_that_a_pattern_wants_in_an_answer_does_not_replace_the_answer(pa
 )
 @pytest.mark.parametrize("where", ["fence", "any"])
 def test_a_json_block_that_was_asked_for_is_taken_with_its_fence_or_without(reply: str, where: str) -> None:
-    answer, decision = second(JsonSchema(schema=SCHEMA, where=where), CHATTER.strip(), reply)
+    answer, decision = second(JsonSchemaRule(schema=SCHEMA, where=where), CHATTER.strip(), reply)
     assert answer == f"{CHATTER.strip()}\n\n```json\n{JSON}\n```\n"
     assert decision == Accept(2)
 
 
 def test_a_block_that_names_no_language_is_named() -> None:
     first = f"Before.\n\n```\n{JSON}\n```\n\nAfter."
-    answer, _ = second(JsonSchema(schema=SCHEMA, where="fence"), first, JSON)
+    answer, _ = second(JsonSchemaRule(schema=SCHEMA, where="fence"), first, JSON)
     assert answer == first.replace("```\n{", "```json\n{")
 
 
@@ -450,7 +450,7 @@ def test_talk_and_other_lines_are_not_taken_for_lines(reply: str) -> None:
     ("answer", "judges"), [(JSON, True), (f"{JSON}\n\n<!-- STEP: done -->", True), ("[1]", True), (CHATTER, False)]
 )
 def test_a_condition_on_json_covers_a_bare_answer(answer: str, judges: bool) -> None:
-    assert fits(AppliesTo(content=(Content.JSON,)), answer) is judges
+    assert meets_condition(AppliesTo(content=(Content.JSON,)), answer) is judges
 
 
 class Broken(ResponseValidator):
@@ -470,16 +470,16 @@ class Broken(ResponseValidator):
 
 def test_a_rule_that_cannot_judge_is_asked_once_more_and_the_agent_is_not() -> None:
     rules = [Broken(1)]
-    first = judge([], "fine", rules)
-    assert decide([first]) == Fallback(1, ("VALIDATOR_ERROR",))
+    first = validate_attempt([], "fine", rules)
+    assert decide_next([first]) == Fallback(1, ("VALIDATOR_ERROR",))
     assert repair_attempt(first, [first], rules).accepted
     assert not repair_attempt(first, [first], [Broken(9)]).accepted
     lenient = Policy(lenient=frozenset({"broken"}))
-    assert decide([first], lenient) == Accept(1)
+    assert decide_next([first], lenient) == Accept(1)
 
 
 def test_beside_another_error_a_rule_that_cannot_judge_asks_for_nothing() -> None:
-    decision = decide([judge([], "A long answer. " * 30, [Broken(9), StepMarkerValidator()])])
+    decision = decide_next([validate_attempt([], "A long answer. " * 30, [Broken(9), StepMarkerValidator()])])
     assert isinstance(decision, Retry)
     assert "VALIDATOR_ERROR" not in decision.feedback
     assert "Send only the STEP marker" in decision.feedback
@@ -502,11 +502,11 @@ LONG = "Das ist eine ausführliche Antwort auf die Frage. " * 20
 
 def spliced(first: str, second: str) -> str:
     """The answer that counts when the agent says this first and that then."""
-    return judge([judge([], first, ALL)], second, ALL).answer
+    return validate_attempt([validate_attempt([], first, ALL)], second, ALL).answer
 
 
 def test_the_first_text_is_the_answer() -> None:
-    assert assemble([], "Hallo") == "Hallo"
+    assert assemble_answer([], "Hallo") == "Hallo"
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def test_a_missing_last_section_goes_before_the_marker(reply: str) -> None:
 def test_an_empty_section_is_filled() -> None:
     empty = ADR.replace("Die Suche ist langsam.\n\n", "") + "\n<!-- STEP: done -->"
     answer = spliced(empty, "## Kontext\n\nDie Suche ist langsam.")
-    assert examine(answer, ALL) == []
+    assert run_validators(answer, ALL) == []
     assert answer.replace("\nDie Suche ist langsam.\n", "", 1) == empty
 
 
@@ -572,7 +572,7 @@ def test_a_broken_header_is_replaced_and_the_body_stays() -> None:
 def test_several_parts_are_spliced_together() -> None:
     section = "## Kontext\n\nDie Suche ist langsam."
     answer = spliced(ADR.replace(section + "\n\n", ""), f"{section}\n\n<!-- STEP: generate -->")
-    assert examine(answer, ALL) == []
+    assert run_validators(answer, ALL) == []
 
 
 def test_parts_nobody_asked_for_are_not_taken() -> None:
@@ -582,21 +582,21 @@ def test_parts_nobody_asked_for_are_not_taken() -> None:
 
 
 def test_a_fragment_after_an_incomplete_attempt_is_spliced_into_the_best_complete_one() -> None:
-    history = [judge([], LONG, ALL)]
-    history.append(judge(history, "Das F", ALL, complete=False))
-    assert judge(history, "<!-- STEP: done -->", ALL).answer == f"{LONG}\n\n<!-- STEP: done -->"
+    history = [validate_attempt([], LONG, ALL)]
+    history.append(validate_attempt(history, "Das F", ALL, complete=False))
+    assert validate_attempt(history, "<!-- STEP: done -->", ALL).answer == f"{LONG}\n\n<!-- STEP: done -->"
 
 
 def test_an_accepted_answer_before_is_no_base_for_splicing() -> None:
     accepted = Attempt(number=1, text=LONG, answer=LONG)
-    assert assemble([accepted], "Neu") == "Neu"
+    assert assemble_answer([accepted], "Neu") == "Neu"
 
 
 def test_windows_line_endings_are_kept_when_a_part_is_spliced() -> None:
     base = ADR.replace("## Kontext\n\nDie Suche ist langsam.\n\n", "").replace("\n", "\r\n")
     answer = spliced(base, "## Kontext\n\nDie Suche ist langsam.\n\n<!-- STEP: done -->")
     assert answer.count("\n") == answer.count("\r\n")
-    assert examine(answer, ALL) == []
+    assert run_validators(answer, ALL) == []
 
 
 @settings(deadline=None)

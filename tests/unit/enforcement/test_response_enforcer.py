@@ -19,10 +19,10 @@ from worker.enforcement import (
     UnknownValidatorError,
     ValidationIssue,
     build_validators,
-    decide,
-    examine,
-    judge,
+    decide_next,
     repair_answer,
+    run_validators,
+    validate_attempt,
 )
 from worker.enforcement.policy import Accept, Fail, Retry
 from worker.enforcement.replies.evidence import is_refusal
@@ -359,14 +359,14 @@ def test_the_step_marker_comes_last_and_is_judged_with_the_rest(files: FileExist
     repaired = repair_answer(header_with("files:\n  modify: [a.py]\n"), [STEP, files])
     assert "moved" in repaired.changes[0]
     assert "STEP marker" in repaired.changes[1]
-    assert examine(repaired.text, [STEP, files]) == []
+    assert run_validators(repaired.text, [STEP, files]) == []
 
 
 def test_unknown_is_accepted_from_the_fallback_only_where_it_is_told() -> None:
     repaired = repair_answer("Hallo.", [STEP])
     assert repaired.accepted
-    assert codes(examine(repaired.text, [STEP])) == ["INVALID_STEP"]
-    assert examine(repaired.text, [STEP], repaired.context) == []
+    assert codes(run_validators(repaired.text, [STEP])) == ["INVALID_STEP"]
+    assert run_validators(repaired.text, [STEP], repaired.context) == []
 
 
 def test_an_answer_that_needs_nothing_is_left_alone() -> None:
@@ -502,22 +502,22 @@ def test_what_the_question_asked_to_be_put_so_is_none(prompt: str) -> None:
 
 
 def test_a_refusal_is_asked_once_more_and_no_fallback_makes_an_answer_of_it() -> None:
-    first = judge([], REFUSALS[0], RULES, {"locale": "en"})
-    asked = decide([first], Policy(locale="en"))
+    first = validate_attempt([], REFUSALS[0], RULES, {"locale": "en"})
+    asked = decide_next([first], Policy(locale="en"))
     assert isinstance(asked, Retry)
     assert "MODEL_REFUSED" in asked.codes
-    second = judge([first], REFUSALS[1], RULES, {"locale": "en"})
-    assert decide([first, second]) == Fail(2, "refused")
-    assert decide([first], Policy(max_attempts=1)) == Fail(1, "refused")
+    second = validate_attempt([first], REFUSALS[1], RULES, {"locale": "en"})
+    assert decide_next([first, second]) == Fail(2, "refused")
+    assert decide_next([first], Policy(max_attempts=1)) == Fail(1, "refused")
     tolerant = Policy(default=("warn",))
-    assert isinstance(decide([first], tolerant), Retry)
-    better = judge([first], "The cache lies in Redis.\n\n<!-- STEP: done -->", RULES, {"locale": "en"})
-    assert decide([first, better]) == Accept(2)
+    assert isinstance(decide_next([first], tolerant), Retry)
+    better = validate_attempt([first], "The cache lies in Redis.\n\n<!-- STEP: done -->", RULES, {"locale": "en"})
+    assert decide_next([first, better]) == Accept(2)
 
 
 def test_a_refusal_to_repair_a_part_leaves_the_answer_before_as_it_was() -> None:
-    first = judge([], ADR, RULES, {"locale": "en"})
-    second = judge([first], REFUSALS[0], RULES, {"locale": "en"})
+    first = validate_attempt([], ADR, RULES, {"locale": "en"})
+    second = validate_attempt([first], REFUSALS[0], RULES, {"locale": "en"})
     assert second.answer == first.answer
     assert "MODEL_REFUSED" not in {issue.code for issue in second.issues}
 

@@ -27,13 +27,13 @@ from worker.enforcement import (
     ValidationIssue,
     ValidationResult,
     build_validators,
-    examine,
     offered_validators,
+    run_validators,
 )
 from worker.enforcement.error_stream import error_object
 from worker.enforcement.rules.codes import RULE_CODES
-from worker.enforcement.validators.codes import clip, issue
-from worker.pytest_plugin import Rules
+from worker.enforcement.validators.codes import clip_text, make_issue
+from worker.pytest_plugin import RulesUnderTest
 
 
 class MyValidator(ResponseValidator):
@@ -64,9 +64,9 @@ def misbehaving(act: Any) -> ResponseValidator:
 
 
 def test_a_validator_written_by_the_document_works() -> None:
-    (issue,) = examine("Text", [MyValidator()])
+    (issue,) = run_validators("Text", [MyValidator()])
     assert (issue.code, issue.severity, issue.validator) == ("MISSING_TEXT", Severity.ERROR, "my_validator")
-    assert examine("required_text", [MyValidator()]) == []
+    assert run_validators("required_text", [MyValidator()]) == []
     assert MyValidator().apply_fallback("Text", {}) is None
 
 
@@ -78,7 +78,7 @@ def test_the_interface_cannot_be_used_without_its_two_methods() -> None:
 def test_a_result_says_whether_an_error_was_found() -> None:
     assert MyValidator().check("Text") == ValidationResult(valid=False, issues=examine_raw())
     assert MyValidator().check("required_text")
-    assert ValidationResult.of([ValidationIssue("A", "m", "f", "warning")]).valid
+    assert ValidationResult.from_issues([ValidationIssue("A", "m", "f", "warning")]).valid
 
 
 def examine_raw() -> list[ValidationIssue]:
@@ -118,7 +118,7 @@ def recurse(context: Any) -> Any:
     ],
 )
 def test_a_validator_that_fails_is_an_issue_and_the_others_still_judge(act: Any) -> None:
-    issues = examine("Text", [misbehaving(act), StepMarkerValidator()])
+    issues = run_validators("Text", [misbehaving(act), StepMarkerValidator()])
     assert codes(issues) == ["VALIDATOR_ERROR", "MISSING_STEP_MARKER"]
     assert (issues[0].validator, issues[0].severity) == ("my_validator", "error")
 
@@ -131,7 +131,7 @@ def test_a_validator_cannot_change_what_the_next_one_sees() -> None:
         own.clear()
         return []
 
-    assert examine("Text", [misbehaving(spoil)], context) == []
+    assert run_validators("Text", [misbehaving(spoil)], context) == []
     assert context == {"files": {"a.md": "x"}, "k": 1}
 
 
@@ -139,14 +139,14 @@ def test_a_validators_message_cannot_break_a_frame_or_a_prompt() -> None:
     def shout(context: Any) -> Any:
         raise ValueError("zeile1\n\ndata: [DONE]\x1b[2J" + "x" * 1000)
 
-    (issue,) = examine("Text", [misbehaving(shout)])
+    (issue,) = run_validators("Text", [misbehaving(shout)])
     assert "\n" not in issue.message
     assert "\x1b" not in issue.message
     assert len(issue.message) < 200
 
 
 def test_an_answer_beyond_all_measure_is_not_examined() -> None:
-    assert codes(examine("x" * 4_194_305, [misbehaving(leave)])) == ["ANSWER_TOO_LONG"]
+    assert codes(run_validators("x" * 4_194_305, [misbehaving(leave)])) == ["ANSWER_TOO_LONG"]
 
 
 def test_validators_are_built_by_name_in_the_order_asked_for(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_the_seeds_codes_are_all_there_with_their_severity() -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_has_words_in_both_languages_with_the_same_values(code: str) -> None:
     entry, values = CODES[code], values_for(code)
-    german, english = issue(code, "de", **values), issue(code, "en", **values)  # type: ignore[arg-type]
+    german, english = make_issue(code, "de", **values), make_issue(code, "en", **values)  # type: ignore[arg-type]
     assert german.severity is english.severity is entry.severity
     assert german.message != english.message
     assert "{" not in german.message + german.fix_hint + english.message + english.fix_hint
@@ -262,7 +262,7 @@ def test_the_example_of_a_validator_in_the_documents_works() -> None:
     ("text", "shown"), [("a\nb", "a b"), ("\x1b[2J", " [2J"), ("x" * 100, "x" * 79 + "…"), ("ä", "ä"), ("", "")]
 )
 def test_foreign_text_in_messages_is_short_and_printable(text: str, shown: str) -> None:
-    assert clip(text) == shown
+    assert clip_text(text) == shown
 
 
 # The fixture ``helix_turns``, as authors of rules use it, and use it wrongly.
@@ -275,23 +275,23 @@ def test_a_policy_file_is_named_by_a_path_or_its_text_is_given(tmp_path: Path) -
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     for form in (file, str(file), text):
-        Rules(policy=form).assert_rejected("Text.", "MISSING_STEP_MARKER")
+        RulesUnderTest(policy=form).assert_rejected("Text.", "MISSING_STEP_MARKER")
     with pytest.raises(FileNotFoundError):
-        Rules(policy="none.yaml")
+        RulesUnderTest(policy="none.yaml")
 
 
 @pytest.mark.parametrize("wrong", [42, None, StepMarkerValidator, Path("rule.py")], ids=repr)
 def test_what_is_no_validator_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(TypeError, match="is not a validator"):
-        Rules(wrong)
+        RulesUnderTest(wrong)
 
 
 def test_an_agent_is_asked_again_in_a_plain_test() -> None:
-    assert Rules("step_marker").run("Text.", GOOD).attempts == 2
+    assert RulesUnderTest("step_marker").run("Text.", GOOD).attempts == 2
 
 
 async def test_an_agent_is_asked_again_in_an_asynchronous_test() -> None:
-    assert Rules("step_marker").run("Text.", GOOD).attempts == 2
+    assert RulesUnderTest("step_marker").run("Text.", GOOD).attempts == 2
 
 
 # A rejected answer on the wire: what an OpenAI client can read, with ADR-038's lines in it.

@@ -14,8 +14,8 @@ from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
-from worker.plugins.notifications.gathering import gone_workers
-from worker.plugins.notifications.outgoing import NotSent, post, shown, wanted
+from worker.plugins.notifications.gathering import find_gone_workers
+from worker.plugins.notifications.outgoing import DeliveryError, is_wanted, mask_target, post_body
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
@@ -59,7 +59,7 @@ def test_the_pauses_between_tries_double_up_to_an_hour() -> None:
 
 def test_kinds_are_chosen_by_name_or_by_their_beginning() -> None:
     settings = load({"HELIX_NOTICE_KINDS": "turn.dead,response.*"})
-    assert [kind for kind in KINDS if wanted(settings, kind)] == [
+    assert [kind for kind in KINDS if is_wanted(settings, kind)] == [
         *("response.completed", "response.failed", "response.cancelled", "turn.dead")
     ]
     with pytest.raises(SettingsError, match=r"no kind of notice 'turn.fails'"):
@@ -81,7 +81,7 @@ def test_wrong_settings_are_refused_without_showing_a_secret(name: str, value: s
 
 
 def test_an_address_is_shown_without_its_path_where_secrets_are() -> None:
-    assert shown("https://hooks.example/services/T0/secret?key=secret") == "https://hooks.example"
+    assert mask_target("https://hooks.example/services/T0/secret?key=secret") == "https://hooks.example"
 
 
 def worker(at: float, **more: Any) -> WorkerReport:
@@ -91,7 +91,7 @@ def worker(at: float, **more: Any) -> WorkerReport:
 def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
     def gone(**workers: WorkerReport) -> list[object]:
         reports = [replace(report, name=name) for name, report in workers.items()]
-        return [notice.data["worker"] for notice in gone_workers(reports, now=1_000.0)]
+        return [notice.data["worker"] for notice in find_gone_workers(reports, now=1_000.0)]
 
     assert gone(fresh=worker(995.0)) == []
     assert gone(silent=worker(900.0)) == ["silent"]
@@ -150,10 +150,12 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
 def test_a_name_that_leads_inside_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with HookReceiver() as receiver:
         resolving(monkeypatch, "127.0.0.1")
-        with pytest.raises(NotSent, match=r"leads to 127\.0\.0\.1, an inner address; HELIX_WEBHOOK_INTERNAL=allowed"):
-            post(f"http://hooks.example:{receiver.port}/hook", b"{}", {}, allow_inner=False)
+        with pytest.raises(
+            DeliveryError, match=r"leads to 127\.0\.0\.1, an inner address; HELIX_WEBHOOK_INTERNAL=allowed"
+        ):
+            post_body(f"http://hooks.example:{receiver.port}/hook", b"{}", {}, allow_inner=False)
         assert receiver.paths == []
-        post(f"http://hooks.example:{receiver.port}/hook?a=b", b"{}", {}, allow_inner=True)
+        post_body(f"http://hooks.example:{receiver.port}/hook?a=b", b"{}", {}, allow_inner=True)
         assert receiver.paths == ["/hook?a=b"]
 
 
@@ -167,8 +169,8 @@ def test_a_name_that_leads_elsewhere_after_the_check_changes_nothing(monkeypatch
         raise ConnectionRefusedError("nobody is there")
 
     monkeypatch.setattr(socket, "create_connection", create_connection)
-    with pytest.raises(NotSent, match="nobody is there"):
-        post("https://hooks.example/hook", b"{}", {}, allow_inner=False)
+    with pytest.raises(DeliveryError, match="nobody is there"):
+        post_body("https://hooks.example/hook", b"{}", {}, allow_inner=False)
     assert reached == [("1.1.1.1", 443)]
     assert asked == ["hooks.example"]
 
@@ -176,15 +178,15 @@ def test_a_name_that_leads_elsewhere_after_the_check_changes_nothing(monkeypatch
 def test_a_redirect_is_not_followed() -> None:
     with HookReceiver() as receiver:
         receiver.answer = lambda headers, body: 302
-        with pytest.raises(NotSent, match="answers 302, redirects are not followed"):
-            post(receiver.url, b"{}", {}, allow_inner=True)
+        with pytest.raises(DeliveryError, match="answers 302, redirects are not followed"):
+            post_body(receiver.url, b"{}", {}, allow_inner=True)
         assert receiver.paths == ["/hook"]
 
 
 def test_an_error_of_the_receiver_and_one_who_is_not_there_are_not_sent() -> None:
     with HookReceiver() as receiver:
         receiver.answer = lambda headers, body: 500
-        with pytest.raises(NotSent, match="answers 500"):
-            post(receiver.url, b"{}", {}, allow_inner=True)
-    with pytest.raises(NotSent, match="ConnectionRefusedError"):
-        post(receiver.url, b"{}", {}, allow_inner=True)
+        with pytest.raises(DeliveryError, match="answers 500"):
+            post_body(receiver.url, b"{}", {}, allow_inner=True)
+    with pytest.raises(DeliveryError, match="ConnectionRefusedError"):
+        post_body(receiver.url, b"{}", {}, allow_inner=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from worker.runners.answer_words import MOST, digests_of
-from worker.runners.guard.call_texts import answer_text, request_of
-from worker.runners.witnessed import Call, CallEnd, ObservedCalls
+from worker.runners.answer_words import MOST, digest_sequences
+from worker.runners.guard.call_texts import extract_answer, parse_request
+from worker.runners.witnessed import ModelCall, ModelCallEnd, ObservedCalls
 
 _TEXT = "A chapter of some length, which goes on for a while and is cut in the"
 
@@ -32,7 +32,7 @@ def body(form: str, *said: str, rules: str = "Rules.", last: str = "user") -> by
 
 @pytest.mark.parametrize("form", ["messages", "chat", "responses", "gemini"])
 def test_a_request_is_repeated_by_the_same_again_and_by_asking_to_go_on(form: str) -> None:
-    first = request_of(body(form, "Write."))
+    first = parse_request(body(form, "Write."))
     went_on = (
         body(form, "Write."),
         body(form, "Write.", "half", "Output token limit hit. Resume directly"),
@@ -49,9 +49,9 @@ def test_a_request_is_repeated_by_the_same_again_and_by_asking_to_go_on(form: st
         b"[]",
         b"",
     )
-    assert [request_of(each).repeats(first) for each in went_on] == [True] * len(went_on)
-    assert [request_of(each).repeats(first) for each in others] == [False] * len(others)
-    assert not first.repeats(request_of(b"{}"))
+    assert [parse_request(each).repeats_request(first) for each in went_on] == [True] * len(went_on)
+    assert [parse_request(each).repeats_request(first) for each in others] == [False] * len(others)
+    assert not first.repeats_request(parse_request(b"{}"))
 
 
 def _after_tool(*behind: str, part: str = "I look.") -> bytes:
@@ -75,8 +75,11 @@ def _after_tool(*behind: str, part: str = "I look.") -> bytes:
     ],
 )
 def test_claude_asks_on_in_the_message_that_brought_a_tools_result(behind: tuple[str, ...], repeats: bool) -> None:
-    first = request_of(_after_tool())
-    assert request_of(_after_tool(*behind, part="I look. half" if behind else "I look.")).repeats(first) is repeats
+    first = parse_request(_after_tool())
+    assert (
+        parse_request(_after_tool(*behind, part="I look. half" if behind else "I look.")).repeats_request(first)
+        is repeats
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,9 +99,9 @@ def test_claude_asks_on_in_the_message_that_brought_a_tools_result(behind: tuple
 )
 def test_the_text_that_a_model_wrote_is_read_without_its_thoughts(events: list[dict[str, Any]]) -> None:
     streamed = b"".join(b"event: x\r\ndata: %s\r\n\r\n" % json.dumps(each).encode() for each in events)
-    assert answer_text(streamed + b"data: [DONE]\n\ndata: {torn", streamed=True) == _TEXT
+    assert extract_answer(streamed + b"data: [DONE]\n\ndata: {torn", streamed=True) == _TEXT
     if len(events) == 1:
-        assert answer_text(json.dumps(events[0]).encode(), streamed=False) == _TEXT
+        assert extract_answer(json.dumps(events[0]).encode(), streamed=False) == _TEXT
 
 
 @pytest.mark.parametrize(
@@ -115,12 +118,12 @@ def test_the_text_that_a_model_wrote_is_read_without_its_thoughts(events: list[d
     ],
 )
 def test_a_text_is_found_in_an_answer_however_that_was_rendered(text: str, answer: str, there: bool) -> None:
-    cut = Call(api="chat", end=CallEnd.LIMIT, digests=digests_of(text, cut=True))
-    assert (ObservedCalls(calls=[cut]).broken(answer, every=False) is cut) is there
+    cut = ModelCall(api="chat", end=ModelCallEnd.LIMIT, digests=digest_sequences(text, cut=True))
+    assert (ObservedCalls(calls=[cut]).find_broken(answer, every=False) is cut) is there
 
 
 def test_digests_are_few_and_hold_no_text() -> None:
-    digests = digests_of(" ".join(map(str, range(100_000))), cut=False)
+    digests = digest_sequences(" ".join(map(str, range(100_000))), cut=False)
     assert len(digests) == MOST
     assert all(len(digest) == 12 for digest in digests)
-    assert digests_of("... !", cut=True) == ()
+    assert digest_sequences("... !", cut=True) == ()

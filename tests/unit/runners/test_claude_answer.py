@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from api_client.contract.completion import ErrorKind, Verdict, Why
 from worker.runners.base import Order
 from worker.runners.claude import cli_stream, cli_transcript
-from worker.runners.claude.answer import RunRemains, left_by
-from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.answer import RunLeftovers, collect_leftovers
+from worker.runners.claude.cli_sessions import BaseSession
 from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.cli_transcript import NotReadable, recorded
-from worker.runners.claude.completion_gate import Evidence, judge
-from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, Transcript
-from worker.runners.transcript import judge as judge_transcript
+from worker.runners.claude.cli_transcript import UnreadableTranscript, extract_run
+from worker.runners.claude.completion_gate import RunEvidence, judge_run
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, HookMark
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, EventReader
+from worker.runners.transcript import judge_transcript as judge_transcript
 
 RECORDED = Path(__file__).parent / "claude_transcripts"
 SESSION = "00000000-0000-5000-8000-000000000001"
@@ -59,51 +59,51 @@ def asked(text: str, number: int = 0, **more: Any) -> bytes:
     ],
 )
 def test_the_transcript_of_the_real_cli_holds_the_answer(name: str, prompt: bytes, text: str, last: str) -> None:
-    found = recorded(transcript(name), SESSION, prompt)
+    found = extract_run(transcript(name), SESSION, prompt)
     assert (found.text, found.last, found.stop_reason) == (text, last, "end_turn")
 
 
 def test_the_same_prompt_asked_again_begins_the_newer_answer() -> None:
     content = asked("Hallo") + said("alt") + asked("Hallo", 1) + said("neu", 2)
-    assert recorded(content, SESSION, b"Hallo").text == "neu"
+    assert extract_run(content, SESSION, b"Hallo").text == "neu"
 
 
 def test_an_answer_of_the_conversation_before_is_never_taken_for_this_runs() -> None:
     """A run that recorded nothing of its own leaves the base alone: its last answer is another turn's."""
     base = transcript("continued")
-    with pytest.raises(NotReadable, match="does not hold this run's prompt"):
-        recorded(base, SESSION, FEEDBACK, before=base)
-    with pytest.raises(NotReadable):
-        recorded(base, SESSION, b"Etwas anderes")
+    with pytest.raises(UnreadableTranscript, match="does not hold this run's prompt"):
+        extract_run(base, SESSION, FEEDBACK, before=base)
+    with pytest.raises(UnreadableTranscript):
+        extract_run(base, SESSION, b"Etwas anderes")
 
 
 def test_another_sessions_records_and_a_subagents_are_no_part_of_the_answer() -> None:
     content = asked("Hallo") + said("innen", isSidechain=True) + said("fremd", 2, sessionId="x") + said("gut", 3)
-    assert recorded(content, SESSION, b"Hallo").text == "gut"
+    assert extract_run(content, SESSION, b"Hallo").text == "gut"
 
 
 def test_what_the_cli_says_itself_is_no_part_of_the_answer() -> None:
     own = {"id": "x", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error: 529"}]}
     content = asked("Hallo") + said("gut") + said("", 2, message=own) + said("so", 3)
-    assert recorded(content, SESSION, b"Hallo").text == "gutso"
+    assert extract_run(content, SESSION, b"Hallo").text == "gutso"
 
 
 def test_a_last_message_without_text_has_none() -> None:
     thought = {"id": "m2", "content": [{"type": "thinking", "thinking": "..."}], "stop_reason": "end_turn"}
-    found = recorded(asked("Hallo") + said("gut") + said("", 2, message=thought), SESSION, b"Hallo")
-    assert (found.text, found.last, found.lacks(""), found.lacks("gut")) == ("gut", "", False, True)
+    found = extract_run(asked("Hallo") + said("gut") + said("", 2, message=thought), SESSION, b"Hallo")
+    assert (found.text, found.last, found.lacks_message(""), found.lacks_message("gut")) == ("gut", "", False, True)
 
 
 def test_a_torn_line_may_be_a_missing_message() -> None:
-    with pytest.raises(NotReadable, match="line 2 of the transcript is torn"):
-        recorded(asked("Hallo") + said("eins")[:-9] + b"\n" + said("zwei", 2), SESSION, b"Hallo")
+    with pytest.raises(UnreadableTranscript, match="line 2 of the transcript is torn"):
+        extract_run(asked("Hallo") + said("eins")[:-9] + b"\n" + said("zwei", 2), SESSION, b"Hallo")
 
 
 def test_an_endless_answer_is_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_stream, "MAX_ANSWER", 10)
     monkeypatch.setattr(cli_transcript, "MAX_ANSWER", 10)
-    with pytest.raises(NotReadable, match="longer than 10"):
-        recorded(asked("Hallo") + said("x" * 11), SESSION, b"Hallo")
+    with pytest.raises(UnreadableTranscript, match="longer than 10"):
+        extract_run(asked("Hallo") + said("x" * 11), SESSION, b"Hallo")
 
 
 @given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=6), st.integers(0, 200))
@@ -113,12 +113,12 @@ def test_no_beginning_of_a_transcript_passes_for_the_whole(texts: list[str], cut
     whole = asked("Hallo") + b"".join(pieces)
     rest = whole[: max(0, len(whole) - 1 - cut)]
     try:
-        found = recorded(rest, SESSION, b"Hallo")
-    except NotReadable:
+        found = extract_run(rest, SESSION, b"Hallo")
+    except UnreadableTranscript:
         return
-    assert found.lacks("das Ende") or found.text.endswith("das Ende")
-    if not found.lacks("das Ende"):
-        assert found.text == recorded(whole, SESSION, b"Hallo").text
+    assert found.lacks_message("das Ende") or found.text.endswith("das Ende")
+    if not found.lacks_message("das Ende"):
+        assert found.text == extract_run(whole, SESSION, b"Hallo").text
 
 
 class Run:
@@ -132,18 +132,18 @@ class Run:
         (order.directory / "marks").mkdir()
         (order.directory / "output").mkdir()
         self.stream = ClaudeStream()
-        self.base = Base()
+        self.base = BaseSession()
 
     def stopped(self, message: str, path: Path | None = None) -> None:
         heard = {"session_id": SESSION, "transcript_path": str(path or self.path), "last_assistant_message": message}
-        (self.order.directory / "marks" / STOP).write_text(f"{self.order.mark}\n{json.dumps(heard)}")
+        (self.order.directory / "marks" / STOP).write_text(f"{self.order.process_tag}\n{json.dumps(heard)}")
 
     def told(self, *lines: dict[str, Any] | bytes) -> None:
         for line in lines:
             self.stream.take_line(line if isinstance(line, bytes) else json.dumps(line).encode())
 
-    def left(self) -> RunRemains:
-        return left_by(self.order, SESSION, PROMPT, self.base, self.home, self.stream)
+    def left(self) -> RunLeftovers:
+        return collect_leftovers(self.order, SESSION, PROMPT, self.base, self.home, self.stream)
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_a_transcript_elsewhere_of_another_name_or_too_large_is_not_read(
 def test_a_base_that_cannot_be_read_proves_nothing(run: Run, tmp_path: Path) -> None:
     run.path.write_bytes(transcript("tool"))
     run.stopped("fertig")
-    run.base = Base(transcript=tmp_path / "gone.jsonl", knows="message")
+    run.base = BaseSession(transcript=tmp_path / "gone.jsonl", knows="message")
     assert "No such file" in run.left().missing
     run.base.transcript.write_bytes(transcript("tool"))  # type: ignore[union-attr]
     assert "does not hold this run's prompt" in run.left().missing
@@ -288,25 +288,25 @@ def test_a_base_that_cannot_be_read_proves_nothing(run: Run, tmp_path: Path) -> 
 # The completion gate over evidence: what is complete, and which lack of evidence makes which verdict.
 
 SUCCESS = {"subtype": "success", "is_error": False, "terminal_reason": "completed"}
-MINE = Mark(run="t.1.1", session="s-1")
-GOOD = Evidence(
+MINE = HookMark(run="t.1.1", session="s-1")
+GOOD = RunEvidence(
     run="t.1.1", session="s-1", exit_code=0, marks={START: MINE, STOP: MINE, END: MINE}, result=SUCCESS, text="Gut."
 )
 
 
-def failed(**result: Any) -> Evidence:
+def failed(**result: Any) -> RunEvidence:
     return replace(GOOD, exit_code=1, result={"subtype": "success", "is_error": True, **result}, marks={START: MINE})
 
 
 def test_all_the_evidence_makes_a_run_complete() -> None:
-    completion = judge(GOOD, {"bytes": 3})
+    completion = judge_run(GOOD, {"bytes": 3})
     assert completion.verdict is Verdict.COMPLETE
     assert completion.evidence["hooks"] == [START, STOP, END]
     assert completion.evidence["bytes"] == 3
 
 
 def test_a_lost_standard_output_is_no_harm_and_is_recorded() -> None:
-    completion = judge(replace(GOOD, result={}))
+    completion = judge_run(replace(GOOD, result={}))
     assert completion.verdict is Verdict.COMPLETE
     assert completion.evidence["stdout_lost"] is True
 
@@ -334,13 +334,13 @@ def test_a_lost_standard_output_is_no_harm_and_is_recorded() -> None:
     ],
 )
 def test_each_missing_piece_makes_it_incomplete(change: dict[str, Any], reason: str) -> None:
-    completion = judge(replace(GOOD, **change))
+    completion = judge_run(replace(GOOD, **change))
     assert (completion.verdict, completion.kind) == (Verdict.INCOMPLETE, None)
     assert reason in completion.reason
 
 
 def test_a_success_without_any_hook_is_a_matter_of_set_up_and_no_retry() -> None:
-    completion = judge(replace(GOOD, marks={}))
+    completion = judge_run(replace(GOOD, marks={}))
     assert completion.kind is ErrorKind.CONFIG
     assert "hooks did not load" in completion.reason
 
@@ -354,28 +354,28 @@ def test_a_success_without_any_hook_is_a_matter_of_set_up_and_no_retry() -> None
 def test_an_error_of_the_service_passes_or_lasts_by_its_status_whatever_the_cli_says_of_its_ending(
     status: int, kind: str, ending: str
 ) -> None:
-    completion = judge(failed(terminal_reason=ending, api_error_status=status, result="API Error"))
+    completion = judge_run(failed(terminal_reason=ending, api_error_status=status, result="API Error"))
     assert completion.kind == kind
     assert completion.busy is (status in {429, 529})
 
 
 def test_an_error_without_a_status_passes() -> None:
-    assert judge(failed(terminal_reason="api_error", api_error_status=None, result="x")).kind is ErrorKind.TRANSIENT
+    assert judge_run(failed(terminal_reason="api_error", api_error_status=None, result="x")).kind is ErrorKind.TRANSIENT
 
 
 @pytest.mark.parametrize(
     ("error", "ending"), [("max_output_tokens", "api_error"), ("", "prompt_too_long"), ("max_output_tokens", "x")]
 )
 def test_an_answer_or_a_question_too_long_for_the_model_is_a_limit(error: str, ending: str) -> None:
-    assert judge(replace(failed(terminal_reason=ending, result="too long"), error=error)).kind is ErrorKind.LIMIT
+    assert judge_run(replace(failed(terminal_reason=ending, result="too long"), error=error)).kind is ErrorKind.LIMIT
 
 
 def test_a_folder_that_takes_no_marks_is_the_machine_s_fault_and_is_named() -> None:
     full = replace(GOOD, marks={}, unwritable="[Errno 28] No space left on device")
-    completion = judge(full)
+    completion = judge_run(full)
     assert completion.kind is ErrorKind.HOST
     assert completion.reason == "the run's folder cannot be written: [Errno 28] No space left on device"
-    assert judge(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.HOST
+    assert judge_run(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.HOST
 
 
 @pytest.mark.parametrize(
@@ -385,25 +385,25 @@ def test_a_folder_that_takes_no_marks_is_the_machine_s_fault_and_is_named() -> N
 )  # fmt: skip
 def test_an_error_whose_result_was_lost_is_known_from_its_hook(error: str, kind: str | None, busy: bool) -> None:
     marks = {START: MINE, STOP_FAILURE: replace(MINE, error=error, message="API Error"), END: MINE}
-    completion = judge(replace(GOOD, exit_code=1, result={}, marks=marks, text=""))
+    completion = judge_run(replace(GOOD, exit_code=1, result={}, marks=marks, text=""))
     assert (completion.kind, completion.busy) == (kind, busy)
     assert kind is None or completion.reason == "API Error"
     assert kind or completion.verdict is Verdict.INCOMPLETE
     foreign = {**marks, STOP_FAILURE: replace(marks[STOP_FAILURE], run="t.1.2")}
-    assert judge(replace(GOOD, exit_code=1, result={}, marks=foreign, text="")).verdict is Verdict.INCOMPLETE
+    assert judge_run(replace(GOOD, exit_code=1, result={}, marks=foreign, text="")).verdict is Verdict.INCOMPLETE
 
 
 JARGON = '[claude-code:unrecognized_model] {"model": "claude-x"}'
 
 
 def test_what_the_cli_writes_for_other_programs_reaches_no_reason() -> None:
-    completion = judge(replace(failed(terminal_reason="api_error", result="API Error: 400"), stderr=JARGON))
+    completion = judge_run(replace(failed(terminal_reason="api_error", result="API Error: 400"), stderr=JARGON))
     assert completion.reason == "API Error: 400"
     silent = failed(terminal_reason="api_error", api_error_status=400)
-    assert judge(replace(silent, stderr=f"{JARGON}\nno such model\n{JARGON}")).reason == "no such model"
-    assert "unrecognized_model" not in judge(replace(silent, stderr=JARGON)).reason
+    assert judge_run(replace(silent, stderr=f"{JARGON}\nno such model\n{JARGON}")).reason == "no such model"
+    assert "unrecognized_model" not in judge_run(replace(silent, stderr=JARGON)).reason
     refused = replace(GOOD, exit_code=1, result={}, marks={}, text="", stderr=f"{JARGON}\nerror: unknown option '--x'")
-    assert judge(refused).reason == "error: unknown option '--x'"
+    assert judge_run(refused).reason == "error: unknown option '--x'"
 
 
 @pytest.mark.parametrize(
@@ -412,13 +412,13 @@ def test_what_the_cli_writes_for_other_programs_reaches_no_reason() -> None:
      ("invalid_request", "x", "permanent"), ("unknown", "socket hang up", "transient")],
 )  # fmt: skip
 def test_an_error_without_a_status_goes_by_what_the_cli_says(error: str, said: str, kind: str) -> None:
-    assert judge(replace(failed(terminal_reason="api_error", result=said), error=error)).kind == kind
+    assert judge_run(replace(failed(terminal_reason="api_error", result=said), error=error)).kind == kind
 
 
 def test_the_wish_to_wait_goes_with_passing_errors_only() -> None:
     busy = replace(failed(terminal_reason="api_error", api_error_status=429), retry_after=7.0)
-    assert judge(busy).retry_after == 7.0
-    assert judge(replace(busy, result={**busy.result, "api_error_status": 400})).retry_after == 0.0
+    assert judge_run(busy).retry_after == 7.0
+    assert judge_run(replace(busy, result={**busy.result, "api_error_status": 400})).retry_after == 0.0
 
 
 @pytest.mark.parametrize(
@@ -434,24 +434,24 @@ def test_the_wish_to_wait_goes_with_passing_errors_only() -> None:
 )
 def test_an_account_without_credit_is_told_apart_and_asked_no_more(said: str, status: object, error: str) -> None:
     ended = failed(terminal_reason="api_error", api_error_status=status, result=said)
-    completion = judge(replace(ended, error=error))
+    completion = judge_run(replace(ended, error=error))
     assert (completion.spent, completion.busy) == (True, False)
     assert "{" not in completion.reason
 
 
 @pytest.mark.parametrize("subtype", ["error_max_turns", "error_max_budget_usd"])
 def test_a_limit_of_the_agent_is_a_limit(subtype: str) -> None:
-    assert judge(failed(subtype=subtype)).kind is ErrorKind.LIMIT
+    assert judge_run(failed(subtype=subtype)).kind is ErrorKind.LIMIT
 
 
 def test_a_session_that_is_gone_is_told_apart() -> None:
     gone = failed(subtype="error_during_execution", errors=["No conversation found with session ID: x"])
-    assert judge(replace(gone, text="", marks={END: MINE})).kind is ErrorKind.SESSION_LOST
+    assert judge_run(replace(gone, text="", marks={END: MINE})).kind is ErrorKind.SESSION_LOST
 
 
 def test_an_answer_may_talk_about_lost_conversations() -> None:
     talking = replace(GOOD, text="No conversation found", result=SUCCESS | {"result": "No conversation found"})
-    assert judge(talking).verdict is Verdict.COMPLETE
+    assert judge_run(talking).verdict is Verdict.COMPLETE
 
 
 @pytest.mark.parametrize(
@@ -461,12 +461,12 @@ def test_an_answer_may_talk_about_lost_conversations() -> None:
 )  # fmt: skip
 def test_a_start_that_was_refused_goes_by_its_complaint(stderr: str, kind: str | None) -> None:
     refused = replace(GOOD, exit_code=1, result={}, marks={}, text="", stderr=stderr)
-    completion = judge(refused)
+    completion = judge_run(refused)
     assert completion.kind == kind
     assert kind or completion.verdict is Verdict.INCOMPLETE
 
 
-MARKS = st.builds(Mark, run=st.sampled_from(["t.1.1", "t.1.2", ""]), session=st.sampled_from(["s-1", "s-2"]),
+MARKS = st.builds(HookMark, run=st.sampled_from(["t.1.1", "t.1.2", ""]), session=st.sampled_from(["s-1", "s-2"]),
                   background=st.integers(0, 1))  # fmt: skip
 RESULTS = st.one_of(
     st.just({}),
@@ -481,7 +481,7 @@ RESULTS = st.one_of(
 
 @given(
     st.builds(
-        Evidence,
+        RunEvidence,
         run=st.just("t.1.1"),
         session=st.just("s-1"),
         exit_code=st.sampled_from([0, 1, 143, -9, None]),
@@ -492,10 +492,10 @@ RESULTS = st.one_of(
         stop_reason=st.sampled_from(["", "end_turn", "max_tokens"]),
     )
 )
-def test_nothing_but_the_whole_evidence_is_ever_complete(evidence: Evidence) -> None:
-    if judge(evidence).verdict is Verdict.COMPLETE:
+def test_nothing_but_the_whole_evidence_is_ever_complete(evidence: RunEvidence) -> None:
+    if judge_run(evidence).verdict is Verdict.COMPLETE:
         assert evidence.exit_code == 0
-        assert {START, STOP, END} <= set(evidence.own)
+        assert {START, STOP, END} <= set(evidence.own_events)
         assert STOP_FAILURE not in evidence.marks
         assert not evidence.result or (not evidence.result["is_error"] and evidence.result["subtype"] == "success")
         assert evidence.text.strip()
@@ -509,15 +509,15 @@ def test_a_refusal_that_the_provider_reports_is_a_verdict_of_its_own() -> None:
         replace(GOOD, result=SUCCESS | {"stop_reason": "refusal"}),
         replace(GOOD, result={}, stop_reason="refusal"),
     ):
-        completion = judge(refused)
+        completion = judge_run(refused)
         assert (completion.verdict, completion.why) == (Verdict.REFUSED, Why.REFUSED)
         assert "the model refused" in completion.reason
 
 
-def told(*events: dict[str, Any]) -> Transcript:
-    transcript = Transcript()
+def told(*events: dict[str, Any]) -> EventReader:
+    transcript = EventReader()
     for event in events:
-        transcript.take(event)
+        transcript.collect_event(event)
     return transcript
 
 
@@ -551,19 +551,19 @@ def test_the_verdict_carries_its_evidence() -> None:
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"not json", b"[1]", b"3", b'"x"', b"{", b'{"event": "odd"}', b"{}"])
 def test_a_line_that_means_nothing_is_skipped_and_counted(line: bytes) -> None:
-    transcript = Transcript()
+    transcript = EventReader()
     assert transcript.take_line(line) == []
     assert (transcript.skipped, transcript.text) == (1, "")
 
 
 def test_deep_nesting_is_skipped_like_any_other_nonsense() -> None:
-    transcript = Transcript()
+    transcript = EventReader()
     assert transcript.take_line(b"[" * 200_000) == []
     assert transcript.skipped == 1
 
 
 def test_a_lone_surrogate_does_not_get_into_the_answer() -> None:
-    transcript = Transcript()
+    transcript = EventReader()
     transcript.take_line(b'{"event": "output", "text": "a\\ud800b"}')
     assert transcript.text == "a?b"
 
@@ -584,7 +584,7 @@ def test_a_lone_surrogate_does_not_get_into_the_answer() -> None:
     )
 )
 def test_whatever_an_agent_tells_there_is_a_verdict(event: dict[str, Any]) -> None:
-    transcript = Transcript()
+    transcript = EventReader()
     transcript.take_line(json.dumps(event).encode())
     assert judge_transcript(transcript, 0, {}).verdict in Verdict
 
@@ -592,7 +592,7 @@ def test_whatever_an_agent_tells_there_is_a_verdict(event: dict[str, Any]) -> No
 def test_an_answer_has_a_limit() -> None:
     transcript = told({"event": "output", "text": "x" * MAX_ANSWER})
     with pytest.raises(AnswerTooLong):
-        transcript.take(SAID)
+        transcript.collect_event(SAID)
 
 
 def test_what_was_taken_back_does_not_count_towards_the_limit() -> None:

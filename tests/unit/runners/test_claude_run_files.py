@@ -12,15 +12,15 @@ import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
-from worker.runners.agent_sessions import session_of
+from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude import cli_stream, cli_transcript, hooks
 from worker.runners.claude.cli_program import find_program
-from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, prompt_for
-from worker.runners.claude.cli_sessions import Base, cost_in, keep
+from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, build_prompt
+from worker.runners.claude.cli_sessions import BaseSession, keep_transcript, read_cost
 from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.command import arguments, environment, prepare
-from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
+from worker.runners.claude.command import build_arguments, build_cli_environment, prepare_files
+from worker.runners.claude.hooks import EVENTS, HOOK, build_settings, find_write_error, read_marks, readable_entries
 from worker.runners.transcript import AnswerTooLong
 
 
@@ -80,7 +80,7 @@ def test_a_run_without_marks_has_none(tmp_path: Path) -> None:
 
 
 def test_the_registered_command_survives_any_path(marks: Path) -> None:
-    found = json.loads(settings(marks, readable=[], protected=[], allowed=[]))
+    found = json.loads(build_settings(marks, readable=[], protected=[], allowed=[]))
     assert set(found["hooks"]) == set(EVENTS)
     for event, groups in found["hooks"].items():
         (hook,) = groups[0]["hooks"]
@@ -92,7 +92,7 @@ def test_the_registered_command_survives_any_path(marks: Path) -> None:
 def test_permissions_name_what_may_be_read_and_what_not_written(marks: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = json.loads(
-        settings(marks, readable=[tmp_path, tmp_path / "file"], protected=[marks], allowed=["WebSearch"])
+        build_settings(marks, readable=[tmp_path, tmp_path / "file"], protected=[marks], allowed=["WebSearch"])
     )
     assert found["permissions"]["allow"] == [f"Read(/{tmp_path}/**)", f"Read(/{tmp_path}/file)", "WebSearch"]
     assert found["permissions"]["deny"] == [f"Edit(/{marks}/**)"]
@@ -116,47 +116,47 @@ TALK = (
 
 
 def test_a_fresh_session_is_told_the_history() -> None:
-    told = prompt_for("Drei", TALK).decode()
+    told = build_prompt("Drei", TALK).decode()
     assert told == f"{ENGLISH.history}\n\nUser: Eins\n\nConsultant: Zwei\n\n{ENGLISH.message}\n\nDrei"
-    told = prompt_for("Drei", TALK, locale="de").decode()
+    told = build_prompt("Drei", TALK, locale="de").decode()
     assert told == f"{GERMAN.history}\n\nNutzer: Eins\n\nConsultant: Zwei\n\n{GERMAN.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_history_is_told_the_message() -> None:
-    assert prompt_for("Drei", TALK, knows="history").decode() == f"{ENGLISH.message}\n\nDrei"
+    assert build_prompt("Drei", TALK, knows="history").decode() == f"{ENGLISH.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:
-    assert prompt_for("Marker fehlt", TALK, knows="message").decode() == f"{ENGLISH.feedback}\n\nMarker fehlt"
+    assert build_prompt("Marker fehlt", TALK, knows="message").decode() == f"{ENGLISH.feedback}\n\nMarker fehlt"
 
 
 def test_feedback_to_a_session_that_knows_nothing_comes_with_the_message() -> None:
-    assert prompt_for("Fehlt", TALK[:1]).decode() == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.feedback}\n\nFehlt"
+    assert build_prompt("Fehlt", TALK[:1]).decode() == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.feedback}\n\nFehlt"
 
 
 def test_an_agent_that_is_to_go_on_reads_its_text_before_the_feedback() -> None:
-    told = prompt_for("Setze fort", TALK[:1], so_far="Halber Te").decode()
+    told = build_prompt("Setze fort", TALK[:1], so_far="Halber Te").decode()
     assert told == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.so_far}\n\nHalber Te\n\n{ENGLISH.feedback}\n\nSetze fort"
 
 
 def test_an_english_turn_has_english_lines_and_no_german_word() -> None:
-    told = prompt_for("Missing", TALK, so_far="Half an ans", locale="en").decode()
+    told = build_prompt("Missing", TALK, so_far="Half an ans", locale="en").decode()
     parts = [f"{ENGLISH.history}\n\nUser: Eins\n\nConsultant: Zwei", f"{ENGLISH.message}\n\nDrei"]
     parts += [f"{ENGLISH.so_far}\n\nHalf an ans", f"{ENGLISH.feedback}\n\nMissing"]
     assert told == "\n\n".join(parts)
-    long = prompt_for(
+    long = build_prompt(
         "x", ({"role": "user", "content": "y" * 300_000}, {"role": "user", "content": "x"}), locale="en-GB"
     )
     assert ENGLISH.left_out.encode() in long
 
 
 def test_something_is_always_said() -> None:
-    assert prompt_for("Eins", TALK[:1], knows="message").decode() == f"{ENGLISH.message}\n\nEins"
-    assert prompt_for("Eins", ()).decode() == f"{ENGLISH.message}\n\nEins"
+    assert build_prompt("Eins", TALK[:1], knows="message").decode() == f"{ENGLISH.message}\n\nEins"
+    assert build_prompt("Eins", ()).decode() == f"{ENGLISH.message}\n\nEins"
 
 
 def test_a_long_history_loses_its_oldest_messages() -> None:
-    told = prompt_for(
+    told = build_prompt(
         "x", [*({"role": "user", "content": f"{n}" * 60_000} for n in range(9)), {"content": "x"}]
     ).decode()
     assert "left out" in told
@@ -166,28 +166,30 @@ def test_a_long_history_loses_its_oldest_messages() -> None:
 
 @pytest.mark.parametrize("message", ["/clear", "a\0b", "\ud800"])
 def test_any_message_is_bytes_that_begin_with_our_line(message: str) -> None:
-    told = prompt_for(message, ({"role": "user", "content": message},))
+    told = build_prompt(message, ({"role": "user", "content": message},))
     assert told.decode().startswith(ENGLISH.message)
     assert b"\0" not in told
 
 
 def test_each_delivery_has_an_agent_session_of_its_own(order: Callable[..., Order]) -> None:
-    assert session_of(order()) == session_of(order())
-    assert len({session_of(order(attempt=a, delivery=d)) for a in (1, 2) for d in (1, 2)}) == 4
+    assert agent_session_id(order()) == agent_session_id(order())
+    assert len({agent_session_id(order(attempt=a, delivery=d)) for a in (1, 2) for d in (1, 2)}) == 4
 
 
 def test_the_command_forks_from_a_base_and_never_continues_blindly(order: Callable[..., Order], tmp_path: Path) -> None:
-    base = Base(transcript=tmp_path / "b.jsonl", knows="message")
-    found = arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", base)
+    base = BaseSession(transcript=tmp_path / "b.jsonl", knows="message")
+    found = build_arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", base)
     assert found[-5:] == ["--resume", str(tmp_path / "b.jsonl"), "--fork-session", "--session-id", "new"]
     assert not {"--continue", "-c", "--append-system-prompt"} & set(found)
-    assert "--resume" not in arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", Base())
+    assert "--resume" not in build_arguments(
+        Settings(root=tmp_path), order(), tmp_path / "s.json", "new", BaseSession()
+    )
 
 
 def test_the_models_option_names_the_model_of_the_cli(order: Callable[..., Order], tmp_path: Path) -> None:
     given = Settings(root=tmp_path)
-    assert "--model" not in arguments(given, order(), tmp_path, "s", Base())
-    found = arguments(given, replace(order(), option="opus"), tmp_path, "s", Base())
+    assert "--model" not in build_arguments(given, order(), tmp_path, "s", BaseSession())
+    found = build_arguments(given, replace(order(), option="opus"), tmp_path, "s", BaseSession())
     assert found[found.index("--model") + 1] == "opus"
 
 
@@ -202,15 +204,15 @@ def test_a_run_that_may_only_read_has_no_other_tool_whatever_the_settings_allow(
         claude_allowed_tools=("Bash(*)", "WebFetch"),
     )
     reading = replace(order(), read_only=True)
-    found = arguments(given, reading, tmp_path / "s.json", "new", Base())
+    found = build_arguments(given, reading, tmp_path / "s.json", "new", BaseSession())
     assert found[found.index("--tools") + 1] == "Read,Glob,Grep"
     assert found[found.index("--permission-mode") + 1] == "dontAsk"
-    rules = json.loads(prepare(reading, tmp_path / "home", given).read_text())["permissions"]
+    rules = json.loads(prepare_files(reading, tmp_path / "home", given).read_text())["permissions"]
     assert rules["allow"] == [f"Read(/{reading.directory}/**)"]
 
 
 def test_the_agent_may_read_its_feedback(order: Callable[..., Order], tmp_path: Path) -> None:
-    rules = json.loads(prepare(order(), tmp_path / "home", Settings(root=tmp_path)).read_text())["permissions"]
+    rules = json.loads(prepare_files(order(), tmp_path / "home", Settings(root=tmp_path)).read_text())["permissions"]
     assert f"Read(/{tmp_path}/feedback.md)" in rules["allow"]
 
 
@@ -222,7 +224,7 @@ def test_the_agent_may_read_what_earlier_phases_of_its_owner_wrote_and_no_other_
     for place in (own, tmp_path / "projects" / "phases" / "phases-2" / "one" / "output" / "a.md"):
         place.parent.mkdir(parents=True)
         place.touch()
-    file = prepare(order(inputs=(own,)), tmp_path / "home", Settings(root=tmp_path))
+    file = prepare_files(order(inputs=(own,)), tmp_path / "home", Settings(root=tmp_path))
     allowed = json.loads(file.read_text())["permissions"]["allow"]
     assert f"Read(/{own})" in allowed
     assert [rule for rule in allowed if "projects" in rule] == [f"Read(/{own})"]
@@ -231,11 +233,11 @@ def test_the_agent_may_read_what_earlier_phases_of_its_owner_wrote_and_no_other_
 def test_the_environment_is_built_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIX_STORE_URL", "redis://:hidden@localhost/0")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden")
-    found = environment(Settings(root=tmp_path, claude_api_key="sk-1"), tmp_path)
+    found = build_cli_environment(Settings(root=tmp_path, claude_api_key="sk-1"), tmp_path)
     assert "hidden" not in " ".join(found.values())
     assert found["ANTHROPIC_API_KEY"] == "sk-1"
-    assert "ANTHROPIC_API_KEY" not in environment(Settings(root=tmp_path), tmp_path)
-    token = environment(Settings(root=tmp_path, claude_api_key="sk-ant-oat01-x"), tmp_path)
+    assert "ANTHROPIC_API_KEY" not in build_cli_environment(Settings(root=tmp_path), tmp_path)
+    token = build_cli_environment(Settings(root=tmp_path, claude_api_key="sk-ant-oat01-x"), tmp_path)
     assert token["CLAUDE_CODE_OAUTH_TOKEN"] == "sk-ant-oat01-x"
 
 
@@ -248,35 +250,35 @@ def test_a_program_that_is_not_there_is_told_with_its_setting(tmp_path: Path) ->
 def test_only_a_transcript_of_the_runs_own_home_is_kept(order: Callable[..., Order], tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    own, others = (f"{session_of(order(delivery=delivery))}.jsonl" for delivery in (1, 2))
+    own, others = (f"{agent_session_id(order(delivery=delivery))}.jsonl" for delivery in (1, 2))
     (home / own).write_text("x")
     (tmp_path / others).write_text("y")
     (home / others).symlink_to(tmp_path / others)
-    assert keep(order(), str(home / own), home) == session_of(order())
+    assert keep_transcript(order(), str(home / own), home) == agent_session_id(order())
     assert (tmp_path / "agent" / own).read_text() == "x"
     for strange in (tmp_path / others, home / others, home / own, Path("/etc/passwd")):
-        assert not keep(order(delivery=2), str(strange), home)
-    assert not keep(order(delivery=3), str(home / f"{session_of(order(delivery=3))}.jsonl"), home)
-    assert not keep(order(delivery=2), "", home)
+        assert not keep_transcript(order(delivery=2), str(strange), home)
+    assert not keep_transcript(order(delivery=3), str(home / f"{agent_session_id(order(delivery=3))}.jsonl"), home)
+    assert not keep_transcript(order(delivery=2), "", home)
 
 
 def test_a_folder_that_takes_no_marks_says_why(marks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert obstacle(marks.parent) == ""
+    assert find_write_error(marks.parent) == ""
     assert list(marks.iterdir()) == []
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(hooks, "replace", full)
-    assert obstacle(marks.parent) == "[Errno 28] No space left on device"
+    monkeypatch.setattr(hooks, "replace_file", full)
+    assert find_write_error(marks.parent) == "[Errno 28] No space left on device"
     marks.rmdir()
-    assert "No such file" in obstacle(marks.parent)
+    assert "No such file" in find_write_error(marks.parent)
 
 
 def test_the_cost_of_a_session_stands_in_its_transcript() -> None:
-    assert cost_in(b'{"type":"user"}\n{"type":"cost-state","totalCostUSD":0.5}\n{"type":"x"}\n') == 0.5
-    assert cost_in(b'{"type":"cost-state","totalCostUSD":"x"}\n"cost-state"\n{"cost-state" \n') == 0.0
-    assert cost_in(b"") == 0.0
+    assert read_cost(b'{"type":"user"}\n{"type":"cost-state","totalCostUSD":0.5}\n{"type":"x"}\n') == 0.5
+    assert read_cost(b'{"type":"cost-state","totalCostUSD":"x"}\n"cost-state"\n{"cost-state" \n') == 0.0
+    assert read_cost(b"") == 0.0
 
 
 # What the real CLI told, recorded: the text a reader is left with, tools, usage, and lines that mean nothing.
@@ -368,21 +370,21 @@ def test_a_retry_of_the_service_is_told() -> None:
 
 
 def test_usage_counts_every_message_and_every_result() -> None:
-    assert played("tool")[0].usage()["input_tokens"] == 22
-    assert played("sigkill")[0].usage() == {"input_tokens": 11, "output_tokens": 7}
-    assert played("unknown_session")[0].usage()["cost_usd"] == 0
+    assert played("tool")[0].report_usage()["input_tokens"] == 22
+    assert played("sigkill")[0].report_usage() == {"input_tokens": 11, "output_tokens": 7}
+    assert played("unknown_session")[0].report_usage()["cost_usd"] == 0
 
 
 def test_cached_input_is_input() -> None:
     usage = {"input_tokens": 1, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 100, "output_tokens": 5}
     stream, _ = fed({"type": "result", "usage": usage, "total_cost_usd": 0.5})
-    assert stream.usage() == {"input_tokens": 111, "output_tokens": 5, "cost_usd": 0.5}
+    assert stream.report_usage() == {"input_tokens": 111, "output_tokens": 5, "cost_usd": 0.5}
 
 
 def test_the_cost_of_the_session_before_is_not_counted_again() -> None:
     stream, _ = fed({"type": "result", "usage": {"output_tokens": 1}, "total_cost_usd": 0.5})
-    assert stream.usage(0.375)["cost_usd"] == 0.125
-    assert stream.usage(0.75)["cost_usd"] == 0.5
+    assert stream.report_usage(0.375)["cost_usd"] == 0.125
+    assert stream.report_usage(0.75)["cost_usd"] == 0.5
 
 
 def test_text_in_another_message_than_streamed_replaces_it() -> None:
@@ -414,7 +416,7 @@ def test_a_subagent_does_not_talk_to_the_user() -> None:
 def test_a_strange_line_breaks_nothing(line: bytes) -> None:
     stream, _ = fed(line, said("gut"))
     assert stream.text.endswith("gut")
-    stream.usage()
+    stream.report_usage()
 
 
 def test_a_lone_surrogate_becomes_a_question_mark() -> None:
@@ -430,21 +432,21 @@ def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_answer_can_be_replaced_by_a_file() -> None:
     stream, events = fed(delta("Fertig."), said("Fertig."))
-    events += stream.replace("Aus der Datei", "the answer is in the file")
+    events += stream.replace_answer("Aus der Datei", "the answer is in the file")
     assert (stream.text, shown(events)) == ("Aus der Datei", "Aus der Datei")
-    assert stream.replace("Aus der Datei", "x") == []
+    assert stream.replace_answer("Aus der Datei", "x") == []
 
 
 def test_what_was_seen_already_is_only_completed() -> None:
     stream, events = fed(delta("Guten "))
-    events += stream.replace("Guten Tag", "the answer is in the transcript")
+    events += stream.replace_answer("Guten Tag", "the answer is in the transcript")
     assert [(event.kind, event.text) for event in events] == [("output", "Guten "), ("output", "Tag")]
     assert stream.text == "Guten Tag"
 
 
 def test_two_results_stand_in_paragraphs() -> None:
     stream, events = fed(said("eins"), OK | {"result": "eins"}, delta("zwei"), said("zwei"), OK | {"result": "zwei"})
-    assert (stream.text, shown(events), stream.whole) == ("eins\n\nzwei", "eins\n\nzwei", True)
+    assert (stream.text, shown(events), stream.is_whole) == ("eins\n\nzwei", "eins\n\nzwei", True)
     assert played("background")[0].text == "Ich warte.\n\nGuten Tag.\n\n<!-- STEP: done -->"
 
 
@@ -485,15 +487,15 @@ def test_a_tools_result_makes_a_paragraph_whatever_follows() -> None:
     ],
 )
 def test_a_text_is_whole_when_every_result_was_its_end(lines: list[Any], whole: bool) -> None:
-    assert fed(*lines)[0].whole is whole
+    assert fed(*lines)[0].is_whole is whole
 
 
 @pytest.mark.parametrize("name", ["normal", "tool", "max_tokens", "cut"])
 def test_what_the_real_cli_told_is_whole_and_no_beginning_of_it_is(name: str) -> None:
     lines = (RECORDED / f"{name}.jsonl").read_bytes().splitlines()
-    assert fed(*lines)[0].whole
+    assert fed(*lines)[0].is_whole
     result = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "result")
-    assert not any(fed(*lines[:cut])[0].whole for cut in range(result + 1))
+    assert not any(fed(*lines[:cut])[0].is_whole for cut in range(result + 1))
 
 
 @pytest.mark.parametrize(("status", "until"), [("rejected", 1795316031.0), ("allowed", 0.0)])

@@ -21,8 +21,8 @@ from api_client.contract.settings import Settings
 from tests.runs import Asked, Played
 from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order
-from worker.runners.guard.box import obstacle
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.box import find_obstacle
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.http.runner import OpenAiHttpRunner
 
 #: Marks are found on the whole machine: each run of these tests has its own.
@@ -95,7 +95,7 @@ Ask = Callable[..., Played]
 
 
 @pytest.fixture
-def ask(service: Service, agents: Processes, order: Callable[..., Order], tmp_path: Path) -> Ask:
+def ask(service: Service, agents: AgentProcesses, order: Callable[..., Order], tmp_path: Path) -> Ask:
     def run(
         *, stop: Asked | None = None, url: str | None = None, box: str = "off", more: Any = None, **values: Any
     ) -> Played:
@@ -195,7 +195,7 @@ def test_a_service_that_is_to_go_on_finds_its_text_in_the_conversation(ask: Ask,
 
 
 def test_it_can_ask_from_a_box_too(ask: Ask) -> None:
-    if problem := obstacle():
+    if problem := find_obstacle():
         pytest.skip(problem)
     ran = ask(box="required")
     assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
@@ -459,7 +459,7 @@ def test_a_service_sees_the_images_that_messages_name_and_feedback_holds_them_on
 
 
 def test_each_model_asks_the_service_of_its_block_with_its_own_key_and_is_charged_its_prices(
-    service: Service, agents: Processes, order: Callable[..., Order], tmp_path: Path
+    service: Service, agents: AgentProcesses, order: Callable[..., Order], tmp_path: Path
 ) -> None:
     blocks = {
         "small": {"openai_url": service.url, "openai_api_key": "sk-small", "prices": {"input": 2.0, "output": 5.0}},

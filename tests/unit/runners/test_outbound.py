@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.outbound import Outbound, RequestRefused
+from worker.runners.guard.outbound import AllowedDestinations, RequestRefused
 
-NAMED = Outbound(hosts=("*.allowed.example:443", "one.example:443", "localhost:443", "10.1.2.3:443", "[::1]:443"))
+NAMED = AllowedDestinations(
+    hosts=("*.allowed.example:443", "one.example:443", "localhost:443", "10.1.2.3:443", "[::1]:443")
+)
 
 
 class Reached(Exception):
     """A connection was asked for."""
 
 
-def reach(monkeypatch: pytest.MonkeyPatch, target: str, *addresses: str, outbound: Outbound = NAMED) -> str:
+def reach(monkeypatch: pytest.MonkeyPatch, target: str, *addresses: str, outbound: AllowedDestinations = NAMED) -> str:
     """The address that a request is connected to, or why it is refused."""
 
     async def getaddrinfo(_: Any, host: str, port: int, **__: Any) -> list[Any]:
@@ -27,9 +29,9 @@ def reach(monkeypatch: pytest.MonkeyPatch, target: str, *addresses: str, outboun
         raise Reached(host)
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(Outbound, "_connected", connected)
+    monkeypatch.setattr(AllowedDestinations, "_connect", connected)
     try:
-        asyncio.run(outbound.to_host(target))
+        asyncio.run(outbound.connect_host(target))
     except Reached as found:
         return str(found)
     except RequestRefused as refused:
@@ -61,7 +63,7 @@ def test_a_public_address_and_one_that_the_setting_names_are_reached(monkeypatch
     assert reach(monkeypatch, "[::1]:443", "::1") == "::1"
     assert reach(monkeypatch, "localhost:443", "127.0.0.1") == "127.0.0.1"
     assert "an inner address" in reach(monkeypatch, "localhost:443", "169.254.169.254")
-    here = Outbound(hosts=("one.example:443", "10.1.2.3:8443"))
+    here = AllowedDestinations(hosts=("one.example:443", "10.1.2.3:8443"))
     assert "an inner address" in reach(monkeypatch, "one.example:443", "10.1.2.3", outbound=here), "at another port"
 
 
@@ -100,7 +102,7 @@ LONG = "a" * 64
 def test_what_is_no_host_name_is_refused_before_it_is_looked_up(
     monkeypatch: pytest.MonkeyPatch, name: str, proxy: str
 ) -> None:
-    outbound = Outbound(hosts=NAMED.hosts, proxy=proxy)
+    outbound = AllowedDestinations(hosts=NAMED.hosts, proxy=proxy)
     assert "not a host name" in reach(monkeypatch, f"{name}:443", outbound=outbound)
 
 

@@ -12,10 +12,10 @@ from api_client.contract.tool_calls import WaitingCall
 from tests.approvals.stages import AGENTS, ASKED, DENIED, RUNS, Stage
 from tests.runs import order_in
 from worker.runners import approval_client
-from worker.runners.approval import ApprovalServer, digest_of, tool_orders
+from worker.runners.approval import ApprovalServer, build_tool_orders, digest_call
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.named_files import digests_of
+from worker.runners.named_files import digest_named_files
 
 RULES = [{"arguments": {"command": "touch *"}}, {"arguments": {"command": "echo *"}, "do": "run"}]
 FOLDER = "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
@@ -72,11 +72,11 @@ def test_a_question_put_off_by_a_yes_is_asked_when_it_comes_again(stage: Stage) 
 
 
 def test_a_digest_is_of_the_call_and_the_same_in_each_delivery() -> None:
-    one = digest_of("Write", {"file_path": f"{FOLDER}/output/a", "content": "x"}, FOLDER)
+    one = digest_call("Write", {"file_path": f"{FOLDER}/output/a", "content": "x"}, FOLDER)
     other = FOLDER.replace("1-1", "1-2")
-    assert one == digest_of("Write", {"content": "x", "file_path": f"{other}/output/a"}, other)
-    assert one != digest_of("Write", {"file_path": f"{FOLDER}/output/a", "content": "y"}, FOLDER)
-    assert one != digest_of("Edit", {"file_path": f"{FOLDER}/output/a", "content": "x"}, FOLDER)
+    assert one == digest_call("Write", {"content": "x", "file_path": f"{other}/output/a"}, other)
+    assert one != digest_call("Write", {"file_path": f"{FOLDER}/output/a", "content": "y"}, FOLDER)
+    assert one != digest_call("Edit", {"file_path": f"{FOLDER}/output/a", "content": "x"}, FOLDER)
 
 
 def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> None:
@@ -84,7 +84,9 @@ def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> Non
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "closed").write_text("x")
     (tmp_path / "closed").chmod(0)
-    found = digests_of({"command": f"cat pipe loop closed / /proc/self \\ud800 '{'x' * 9_000}'", "n": 1}, tmp_path)
+    found = digest_named_files(
+        {"command": f"cat pipe loop closed / /proc/self \\ud800 '{'x' * 9_000}'", "n": 1}, tmp_path
+    )
     assert {"pipe", "loop", "closed"} <= found.keys()
 
 
@@ -92,14 +94,14 @@ def test_a_keeper_goes_with_its_run_and_without_it_nothing_runs(tmp_path: Path) 
     question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").interruption()
     server = ApprovalServer(question, tmp_path, None)
     order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, approval_socket=server.path))
-    told = tool_orders(order, boxed=False)["approval_server"]
-    assert approval_client.ask(told, "Bash", {}, asks=False) == approval_client.GO
+    told = build_tool_orders(order, boxed=False)["approval_server"]
+    assert approval_client.ask_approval_server(told, "Bash", {}, asks=False) == approval_client.GO
     with pytest.raises(PermissionError, match="in the approval server's place"):
-        approval_client.ask(told | {"peer": 0}, "Bash", {}, asks=False)  # as from a sandbox
+        approval_client.ask_approval_server(told | {"peer": 0}, "Bash", {}, asks=False)  # as from a sandbox
     server.close()
     assert not server.path.parent.exists()
     with pytest.raises(OSError, match="No such file"):
-        approval_client.ask(told, "Bash", {}, asks=False)
+        approval_client.ask_approval_server(told, "Bash", {}, asks=False)
 
 
 @pytest.mark.parametrize(

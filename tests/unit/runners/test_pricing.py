@@ -6,17 +6,17 @@ import pytest
 
 from api_client.contract.settings import Settings
 from worker.runners.claude.claude_models import allowed_models, model_prices
-from worker.runners.pricing import Tokens, charged, is_named, prices_of
+from worker.runners.pricing import Tokens, compute_usage, find_prices, matches_name
 
 USED = Tokens(input_tokens=1_000_000, output_tokens=100_000)
 PRICES = {"input": 3.0, "output": 10.0, "cheap-*": {"input": 1.0, "output": 5.0}, "cheap-x*": {"input": 2.0}}
 
 
 def test_each_call_is_charged_at_the_price_of_the_model_that_it_named() -> None:
-    usage = charged({}, {"own": USED, "cheap-1": USED, "unknown": USED}, PRICES)
+    usage = compute_usage({}, {"own": USED, "cheap-1": USED, "unknown": USED}, PRICES)
     assert usage["cost_usd"] == pytest.approx(4.0 + 1.5 + 4.0), "a model without a price costs what the block says"
     assert (usage["input_tokens"], usage["output_tokens"]) == (3_000_000, 300_000)
-    assert prices_of("cheap-x2", PRICES) == {"input": 2.0}, "the longest name counts"
+    assert find_prices("cheap-x2", PRICES) == {"input": 2.0}, "the longest name counts"
 
 
 @pytest.mark.parametrize(
@@ -30,22 +30,24 @@ def test_each_call_is_charged_at_the_price_of_the_model_that_it_named() -> None:
     ],
 )
 def test_an_agents_own_word_changes_nothing_where_its_calls_were_seen(said: dict[str, Any]) -> None:
-    usage = charged(said, {"own": USED}, PRICES)
+    usage = compute_usage(said, {"own": USED}, PRICES)
     assert usage == {"input_tokens": 1_000_000, "output_tokens": 100_000, "cost_usd": pytest.approx(4.0)}
 
 
 def test_without_a_proxy_the_agents_own_word_counts() -> None:
-    assert charged({"input_tokens": 1_000_000, "cost_usd": 0.5}, {}, PRICES)["cost_usd"] == 0.5
-    assert charged({"input_tokens": 1_000_000}, {}, PRICES)["cost_usd"] == 3.0
-    assert charged({"input_tokens": 3, "cost_usd": 0.5}, {"m": USED}, {})["cost_usd"] == 0.5, "nobody knows a price"
-    assert charged({}, {"m": Tokens()}, PRICES) == {}
+    assert compute_usage({"input_tokens": 1_000_000, "cost_usd": 0.5}, {}, PRICES)["cost_usd"] == 0.5
+    assert compute_usage({"input_tokens": 1_000_000}, {}, PRICES)["cost_usd"] == 3.0
+    assert compute_usage({"input_tokens": 3, "cost_usd": 0.5}, {"m": USED}, {})["cost_usd"] == 0.5, (
+        "nobody knows a price"
+    )
+    assert compute_usage({}, {"m": Tokens()}, PRICES) == {}
 
 
 def test_a_name_with_stars_fits_and_nothing_else_in_it_is_a_pattern() -> None:
-    assert is_named("claude-opus-5-5", "*opus*")
-    assert is_named("a.b[1m]", "a.b[1m]")
-    assert not is_named("aXb", "a.b")
-    assert not is_named("opus", "opus-*")
+    assert matches_name("claude-opus-5-5", "*opus*")
+    assert matches_name("a.b[1m]", "a.b[1m]")
+    assert not matches_name("aXb", "a.b")
+    assert not matches_name("opus", "opus-*")
 
 
 @pytest.mark.parametrize(
@@ -66,18 +68,18 @@ def test_a_name_with_stars_fits_and_nothing_else_in_it_is_a_pattern() -> None:
 )
 def test_the_cli_may_ask_for_its_own_family_and_for_the_small_model(option: str, model: str, allowed: bool) -> None:
     names = allowed_models(option, Settings())
-    assert (not names or any(is_named(model, name) for name in names)) is allowed
+    assert (not names or any(matches_name(model, name) for name in names)) is allowed
 
 
 def test_a_block_names_further_models() -> None:
     names = allowed_models("sonnet", Settings(proxy_models=("claude-opus-*",)))
-    assert any(is_named("claude-opus-5-5", name) for name in names)
+    assert any(matches_name("claude-opus-5-5", name) for name in names)
     assert allowed_models("", Settings(proxy_models=("x",))) == ("*haiku*", "x")
 
 
 def test_claude_costs_what_anthropic_asks_unless_its_block_says_otherwise() -> None:
     def cost(model: str, **own: Any) -> float:
-        return float(charged({}, {model: USED}, model_prices(own))["cost_usd"])
+        return float(compute_usage({}, {model: USED}, model_prices(own))["cost_usd"])
 
     assert cost("claude-opus-5-5") == pytest.approx(4.0 + 2.0)
     assert cost("eu.anthropic.claude-haiku-4-5-20251001-v1:0") == pytest.approx(1.0 + 0.5)

@@ -16,11 +16,11 @@ from tests.inline.runner import InlineRunner
 from tests.runs import Asked
 from worker import agents as registry
 from worker.agents import build_runner
-from worker.agents.ability import Ability
-from worker.runners.guard.agent_process import AgentProcess, Exit
-from worker.runners.guard.box import Level
+from worker.agents.ability import ModelAvailability
+from worker.runners.guard.agent_process import AgentExit, AgentProcess
+from worker.runners.guard.box import Isolation
 from worker.runners.guard.guard import DOUBT_SECONDS
-from worker.runners.guard.supervision import PATIENCE, Ending, LimitReached, Supervision
+from worker.runners.guard.supervision import PATIENCE, LimitReached, RunEnding, Supervision
 from worker.runners.sent import MOST_CHARS, SentInput
 
 
@@ -50,9 +50,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._shared.cache_clear()
+    registry._load_runner.cache_clear()
     yield info / "entry_points.txt"
-    registry._shared.cache_clear()
+    registry._load_runner.cache_clear()
 
 
 def test_a_runner_of_ones_own_is_found_through_its_entry_point(site: Path) -> None:
@@ -82,22 +82,22 @@ def test_a_worker_names_the_models_it_can_run_and_why_not_the_others_and_looks_a
     script = tmp_path / "script.yaml"
     script.write_text("- attempts: [[say: hi]]")
     models = {"well": f"scripted:{script}", "demo|1": "scripted", "none": "nobody", "claude": "claude_cli"}
-    ability = Ability(Settings(root=tmp_path, models=models, claude_path=str(tmp_path / "claude")))
+    ability = ModelAvailability(Settings(root=tmp_path, models=models, claude_path=str(tmp_path / "claude")))
     assert (ability.models, ability.labels) == ((), ""), "nothing is left to others before the first look"
-    assert ability.look().keys() == {"none", "claude"}
-    assert "no such program" in ability.cannot["claude"]
+    assert ability.check_models().keys() == {"none", "claude"}
+    assert "no such program" in ability.unavailable["claude"]
     assert ability.labels == "\nwell\ndemo_1\n"
     script.unlink()
-    assert ability.watch() == ("well", "demo|1"), "it looks now and then"
-    assert "script" in ability.look()["well"]
+    assert ability.check_if_due() == ("well", "demo|1"), "it looks now and then"
+    assert "script" in ability.check_models()["well"]
     script.write_text("- attempts: [[say: hi]]")
-    ability.look()
+    ability.check_models()
     assert ability.models == ("well", "demo|1")
 
 
 def test_who_knows_no_settings_leaves_no_model_to_others() -> None:
-    ability = Ability()
-    assert (dict(ability.look()), ability.watch(), ability.labels) == ({}, (), "")
+    ability = ModelAvailability()
+    assert (dict(ability.check_models()), ability.check_if_due(), ability.labels) == ({}, (), "")
 
 
 # What is kept of what an agent was sent.
@@ -129,24 +129,24 @@ def test_of_a_very_long_conversation_the_newest_is_kept_and_what_is_missing_is_s
 class Ended:
     """A process that has ended; what it said is still in its pipe."""
 
-    exit: Exit
+    exit: AgentExit
     said: list[bytes]
     pid: int = 0
     asked: list[str] = field(default_factory=list)
 
-    def wait(self, _seconds: float) -> Exit | None:
+    def wait_for_end(self, _seconds: float) -> AgentExit | None:
         return self.exit
 
-    def read(self, _seconds: float) -> bytes | None:
+    def read_output(self, _seconds: float) -> bytes | None:
         return self.said.pop(0) if self.said else None
 
-    def extend(self, _lease_ends: float) -> None:
+    def extend_lease(self, _lease_ends: float) -> None:
         self.asked.append("extend")
 
-    def terminate(self, grace: float) -> None:
+    def terminate_agent(self, grace: float) -> None:
         self.asked.append(f"terminate {grace:g}")
 
-    def stderr(self) -> str:
+    def read_stderr(self) -> str:
         return ""
 
     def close(self) -> None: ...
@@ -159,30 +159,36 @@ class Limits:
     kill_grace_seconds: float = 5.0
 
 
-def watched(exit_: Exit, said: list[bytes], reason: str) -> tuple[str, list[bytes]]:
+def watched(exit_: AgentExit, said: list[bytes], reason: str) -> tuple[str, list[bytes]]:
     """Why an agent was ended, and the lines that were heard of it, where ``reason`` was there before it was heard."""
     lines: list[bytes] = []
     supervision = Supervision(cast("AgentProcess", Ended(exit_, said)), Limits(), Asked(reason), lines.append)
-    supervision.check()
+    supervision.check_limits()
     return supervision.run().cause, lines
 
 
 def test_an_agent_that_had_finished_when_its_lease_was_found_over_was_not_ended_and_is_heard_to_its_last_line() -> None:
-    assert watched(Exit(code=0), [b"one\ntw", b"o\n", b"three"], "fenced") == ("", [b"one", b"two", b"three"])
+    assert watched(AgentExit(code=0), [b"one\ntw", b"o\n", b"three"], "fenced") == ("", [b"one", b"two", b"three"])
 
 
 @pytest.mark.parametrize("reason", ["shutdown", "cancelled"])
 def test_an_agent_that_had_finished_when_it_was_to_be_stopped_was_not_ended_if_all_it_said_was_heard(
     reason: str,
 ) -> None:
-    assert watched(Exit(code=0), [], reason)[0] == ""
-    assert watched(Exit(code=0), [b"one\n"], reason) == (reason, [])
+    assert watched(AgentExit(code=0), [], reason)[0] == ""
+    assert watched(AgentExit(code=0), [b"one\n"], reason) == (reason, [])
 
 
 @pytest.mark.parametrize(
-    "exit_", [Exit(code=0, cause="terminated"), Exit(code=-9, cause="terminated"), Exit(code=1), Exit(code=-15)]
+    "exit_",
+    [
+        AgentExit(code=0, cause="terminated"),
+        AgentExit(code=-9, cause="terminated"),
+        AgentExit(code=1),
+        AgentExit(code=-15),
+    ],
 )
-def test_an_agent_that_did_not_finish_by_itself_was_ended_for_the_reason_it_was_to_be_ended(exit_: Exit) -> None:
+def test_an_agent_that_did_not_finish_by_itself_was_ended_for_the_reason_it_was_to_be_ended(exit_: AgentExit) -> None:
     cause, _ = watched(exit_, [b"one\n"], "fenced")
     assert cause == "fenced"
 
@@ -193,21 +199,21 @@ class Doubtful(Asked):
 
 
 def test_an_agent_whose_lease_is_in_doubt_is_not_ended_until_the_store_has_said_or_says_nothing() -> None:
-    process, stop = Ended(Exit(), []), Doubtful("fenced")
+    process, stop = Ended(AgentExit(), []), Doubtful("fenced")
     supervision = Supervision(cast("AgentProcess", process), Limits(), stop, lambda _: None)
     for _ in range(3):
-        supervision.check()
+        supervision.check_limits()
     assert "terminate 0" not in process.asked
     stop.in_doubt = False
-    supervision.check()
+    supervision.check_limits()
     assert process.asked[-1] == "terminate 0"
-    silent = Ended(Exit(), [])
+    silent = Ended(AgentExit(), [])
     supervision = Supervision(cast("AgentProcess", silent), Limits(), Doubtful("fenced"), lambda _: None)
     rounds = int(2 * DOUBT_SECONDS / PATIENCE)
     for _ in range(rounds):
-        supervision.check()
+        supervision.check_limits()
     assert "terminate 0" not in silent.asked
-    supervision.check()
+    supervision.check_limits()
     assert silent.asked[-1] == "terminate 0", "a guard that is frozen suspends nobody"
 
 
@@ -217,17 +223,17 @@ def test_time_in_which_nobody_could_hear_an_agent_is_not_its_silence(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("worker.runners.guard.supervision.time", SimpleNamespace(monotonic=lambda: now[0]))
-    process, stop = Ended(Exit(), []), Doubtful("", in_doubt=doubtful)
+    process, stop = Ended(AgentExit(), []), Doubtful("", in_doubt=doubtful)
     limits = Limits(idle_seconds=10.0)
     supervision = Supervision(cast("AgentProcess", process), limits, stop, lambda _: None)
     for step in [0.5] * 100 if doubtful else [60.0]:
         now[0] += step
-        supervision.check()
+        supervision.check_limits()
     assert process.asked == ["extend"]
     stop.in_doubt = False
     for _ in range(21):
         now[0] += 0.5
-        supervision.check()
+        supervision.check_limits()
     assert process.asked == ["extend", "terminate 5"]
 
 
@@ -238,7 +244,7 @@ def test_an_agent_over_a_limit_is_heard_no_more_however_well_it_ends() -> None:
         heard.append(line)
         raise LimitReached("too much")
 
-    process = Ended(Exit(code=0), [b"one\n"])
+    process = Ended(AgentExit(code=0), [b"one\n"])
     ending = Supervision(cast("AgentProcess", process), Limits(), Asked(""), hear).run()
     assert (ending.cause, ending.detail, heard) == ("limit", "too much", [b"one"])
 
@@ -246,17 +252,17 @@ def test_an_agent_over_a_limit_is_heard_no_more_however_well_it_ends() -> None:
 @pytest.mark.parametrize(
     ("ending", "by_others"),
     [
-        (Ending(exit=Exit(code=-9)), True),
-        (Ending(exit=Exit(code=137), box=Level("bubblewrap")), True),
-        (Ending(exit=Exit(code=137), box=Level("none")), False),
-        (Ending(exit=Exit(code=-9, cause="terminated")), False),
-        (Ending(exit=Exit(code=-9), cause="idle"), False),
-        (Ending(exit=Exit(code=-6)), False),
-        (Ending(exit=Exit(code=0)), False),
+        (RunEnding(exit=AgentExit(code=-9)), True),
+        (RunEnding(exit=AgentExit(code=137), box=Isolation("bubblewrap")), True),
+        (RunEnding(exit=AgentExit(code=137), box=Isolation("none")), False),
+        (RunEnding(exit=AgentExit(code=-9, cause="terminated")), False),
+        (RunEnding(exit=AgentExit(code=-9), cause="idle"), False),
+        (RunEnding(exit=AgentExit(code=-6)), False),
+        (RunEnding(exit=AgentExit(code=0)), False),
     ],
 )
 def test_a_sigkill_that_neither_worker_nor_guard_sent_is_known_as_one_of_others(
-    ending: Ending, by_others: bool
+    ending: RunEnding, by_others: bool
 ) -> None:
     assert (ending.evidence.get("killed_by") == "others") is by_others
     completion = Completion(verdict=Verdict.INCOMPLETE, reason="", evidence=ending.evidence)

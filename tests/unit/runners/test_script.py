@@ -23,7 +23,7 @@ from tests.runs import Asked, Played
 from worker.runners.base import AgentEvent, Order
 from worker.runners.scripted import runner, script
 from worker.runners.scripted.agent import ProcessPlayer
-from worker.runners.scripted.script_player import split
+from worker.runners.scripted.script_player import split_text
 from worker.runners.transcript import MAX_ANSWER
 
 GOOD = """
@@ -55,14 +55,14 @@ GOOD = """
 def test_message_attempt_and_delivery_choose_the_step(
     message: str, attempt: int, delivery: int, step: tuple[str, ...]
 ) -> None:
-    name, values = script.steps_for(script.parse(GOOD, "s.yaml"), message, attempt, delivery)[0]
+    name, values = script.find_steps(script.parse_script(GOOD, "s.yaml"), message, attempt, delivery)[0]
     assert (name, *values.values()) == step
 
 
 def test_a_message_no_rule_matches_is_an_error_that_says_what_to_do() -> None:
-    rules = script.parse("- {when: a, attempts: [[cut]]}", "s.yaml")
+    rules = script.parse_script("- {when: a, attempts: [[cut]]}", "s.yaml")
     with pytest.raises(script.ScriptError, match="a last rule without 'when'"):
-        script.steps_for(rules, "xyz", 1, 1)
+        script.find_steps(rules, "xyz", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_message_no_rule_matches_is_an_error_that_says_what_to_do() -> None:
 )
 def test_a_wrong_script_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(script.ScriptError, match=message):
-        script.parse(text, "s.yaml")
+        script.parse_script(text, "s.yaml")
 
 
 def test_every_step_of_the_format_can_be_played_with_the_fields_the_format_allows() -> None:
@@ -120,14 +120,14 @@ def test_every_step_of_the_format_can_be_played_with_the_fields_the_format_allow
 
 def test_a_missing_script_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(script.ScriptError, match=r"nothing\.yaml: No such file"):
-        script.load(tmp_path / "nothing.yaml")
+        script.load_script(tmp_path / "nothing.yaml")
 
 
 def test_a_script_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"- attempts: [[say: \xfc]]")
     with pytest.raises(script.ScriptError, match="not UTF-8"):
-        script.load(path)
+        script.load_script(path)
 
 
 def test_a_huge_script_is_refused_unread(tmp_path: Path) -> None:
@@ -135,19 +135,19 @@ def test_a_huge_script_is_refused_unread(tmp_path: Path) -> None:
     path.touch()
     os.truncate(path, script.MAX_SCRIPT + 1)
     with pytest.raises(script.ScriptError, match="larger than"):
-        script.load(path)
+        script.load_script(path)
 
 
 def test_a_script_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("- attempts: [[say: one]]")
-    script.load(path)
+    script.load_script(path)
     path.write_text("- attempts: [[say: three]]")
-    assert script.load(path)[0].lists == ((("say", {"text": "three"}),),)
+    assert script.load_script(path)[0].lists == ((("say", {"text": "three"}),),)
 
 
 def test_a_rule_cannot_be_changed_by_those_who_share_it() -> None:
-    rule = script.parse(GOOD, "s.yaml")[0]
+    rule = script.parse_script(GOOD, "s.yaml")[0]
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule.when = "x"  # type: ignore[misc]
 
@@ -155,7 +155,7 @@ def test_a_rule_cannot_be_changed_by_those_who_share_it() -> None:
 def test_the_example_in_the_docs_is_a_script() -> None:
     docs = Path(runner.__file__).parents[3] / "docs/scripted-agent.md"
     example = docs.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
-    rules = script.parse(example, "docs")
+    rules = script.parse_script(example, "docs")
     assert [len(rule.lists) for rule in rules] == [2]
 
 
@@ -202,7 +202,7 @@ def test_a_text_told_over_some_seconds_takes_about_that_long(play: Play) -> None
 
 @given(st.text(max_size=200), st.integers(0, 20))
 def test_the_pieces_of_a_text_are_the_text(text: str, pieces: int) -> None:
-    parts = split(text, pieces)
+    parts = split_text(text, pieces)
     assert "".join(parts) == text
     assert 1 <= len(parts) <= max(1, pieces)
 
@@ -379,13 +379,13 @@ def test_a_verdict_may_name_another_nonce_or_find_none(play: Play) -> None:
 
 # The demo script promises what `turns demo` shows.
 
-GERMAN, ENGLISH = map(script.load, script.BUILT_IN)
-RULES = script.built_in()
+GERMAN, ENGLISH = map(script.load_script, script.BUILT_IN)
+RULES = script.load_built_in()
 MESSAGES = {rule.name: rule.when for rule in GERMAN if rule.when}
 
 
 def steps(name: str, attempt: int = 1, delivery: int = 1) -> tuple[script.Step, ...]:
-    return script.steps_for(RULES, MESSAGES.get(name, "Und was ist das?"), attempt, delivery)
+    return script.find_steps(RULES, MESSAGES.get(name, "Und was ist das?"), attempt, delivery)
 
 
 def text(name: str, attempt: int = 1, delivery: int = 1) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.service_errors import fault_of, is_spent, passes, plain_words, status_of, wait_of
+from worker.runners.service_errors import classify_fault, find_status, find_wait, is_spent, is_temporary, plain_words
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from worker.runners.service_errors import fault_of, is_spent, passes, plain_word
 def test_an_error_is_known_by_its_status_and_the_services_words(
     status: int, said: str, fault: str, passing: bool
 ) -> None:
-    assert (fault_of(status, said), passes(status, said)) == (fault, passing)
+    assert (classify_fault(status, said), is_temporary(status, said)) == (fault, passing)
     assert is_spent(status, said) is (fault == "limit" and not passing)
 
 
@@ -86,7 +86,7 @@ def _error(**facts: Any) -> dict[str, Any]:
     ],
 )
 def test_a_status_is_read_as_a_number_or_a_text_wherever_it_stands(error: object, http: int, status: int) -> None:
-    assert status_of(error, http) == status
+    assert find_status(error, http) == status
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_status_is_read_as_a_number_or_a_text_wherever_it_stands(error: object
 def test_a_wait_is_read_from_headers_and_bodies(
     headers: dict[str, str], error: object, least: float, most: float
 ) -> None:
-    assert least <= wait_of(headers, error) <= most
+    assert least <= find_wait(headers, error) <= most
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_words_are_short_and_hostile_ones_take_no_time() -> None:
         json.dumps({"a": "{" * 999}),
     ):
         assert len(plain_words(said)) <= 300
-        assert status_of(said) == wait_of({}, said) == 0
+        assert find_status(said) == find_wait({}, said) == 0

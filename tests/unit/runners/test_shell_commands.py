@@ -13,8 +13,8 @@ import pytest
 
 from tests.approvals.spellings import WAYS
 from worker.runners import tool_gate
-from worker.runners.tool_rules.patterns import fit
-from worker.runners.tool_rules.shell_commands import commands_of, texts_of
+from worker.runners.tool_rules.patterns import match_pattern
+from worker.runners.tool_rules.shell_commands import find_commands, matchable_texts
 
 _BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(_BASH is None, reason="needs bash")
@@ -75,7 +75,11 @@ def bash(tmp_path: Path):
 def seen(line: str, call: list[str]) -> bool:
     """Whether a call is one of the commands that we read in the line, or may be."""
     text = " ".join(call)
-    return any(fit(text.replace("*", "?"), each) for command in commands_of(line) for each in texts_of(command))
+    return any(
+        match_pattern(text.replace("*", "?"), each)
+        for command in find_commands(line)
+        for each in matchable_texts(command)
+    )
 
 
 def composed(dice: random.Random) -> str:
@@ -112,7 +116,7 @@ def test_every_program_that_a_real_bash_starts_is_read_in_the_line(bash, seed: i
     dice, ran = random.Random(seed), 0
     for _ in range(15):
         line = composed(dice)
-        let = tool_gate.ruling(_LET, "Bash", {"command": line}, root="/r", folder="/r/f").get("do") == "run"
+        let = tool_gate.find_rule(_LET, "Bash", {"command": line}, root="/r", folder="/r/f").get("do") == "run"
         for call in bash(line):
             ran += 1
             assert not let or call[0] in {"git", "rm"}, "what a rule lets run is all that runs"

@@ -16,7 +16,7 @@ ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
 
 
 def said(tool: str, arguments: dict[str, object], *rules: ToolRule) -> str:
-    rule = tool_gate.ruling([each.to_dict() for each in rules], tool, arguments, root=ROOT, folder=FOLDER)
+    rule = tool_gate.find_rule([each.to_dict() for each in rules], tool, arguments, root=ROOT, folder=FOLDER)
     return str(ToolRule(**rule).do) if rule else ""
 
 
@@ -73,7 +73,7 @@ def test_a_folder_is_the_real_place_of_a_path(tmp_path: Path) -> None:
 
     def fits(path: str) -> bool:
         where = {"root": str(tmp_path), "folder": str(tmp_path / "work")}
-        return bool(tool_gate.ruling([rule], "Write", {"file_path": path}, **where))
+        return bool(tool_gate.find_rule([rule], "Write", {"file_path": path}, **where))
 
     assert fits(str(tmp_path / "adr" / "x.md"))
     assert fits("../adr/x.md")

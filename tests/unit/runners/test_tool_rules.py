@@ -29,9 +29,9 @@ from worker.plugins.codex import runner as codex
 from worker.runners import tool_gate
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import AgentProcesses
 from worker.runners.tool_rules.agent_tools import AGENTS
-from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
+from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
 
 ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
 CODEX_HOOK = Path(codex.__file__).with_name("blocking_hook.py")
@@ -43,7 +43,7 @@ SECRETS = {"folder": "secrets/*", "do": "deny"}
 def said(command: object, *rules: dict[str, Any], tool: str = "Bash", **more: object) -> str:
     """What the rules say about a command; ``none`` where none fits."""
     given = {"command": command, **more}
-    rule = tool_gate.ruling(rules, tool, given, root=ROOT, folder=FOLDER)
+    rule = tool_gate.find_rule(rules, tool, given, root=ROOT, folder=FOLDER)
     return str(rule.get("do", "ask")) if rule else "none"
 
 
@@ -122,7 +122,9 @@ def test_of_the_commands_on_a_line_the_strictest_result_counts() -> None:
     assert said("cat <<E\nsecret\nE", {**DENY_RM, "arguments": {"command": "*secret*"}}) == "deny"
     assert said("git log --grep=push", let("git log*"), {**DENY_RM, "arguments": {"command": "*push*"}}) == "run"
     owner, operator = ASK_PUSH, {"arguments": {"command": "npm publish*"}, "who": "operator"}
-    found = tool_gate.ruling([owner, operator], "Bash", {"command": "git push; npm publish"}, root=ROOT, folder=FOLDER)
+    found = tool_gate.find_rule(
+        [owner, operator], "Bash", {"command": "git push; npm publish"}, root=ROOT, folder=FOLDER
+    )
     assert found == operator
 
 
@@ -155,22 +157,22 @@ def test_a_pattern_fits_program_and_arguments_whatever_stands_between(pattern: s
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
-        ("[id].tsx", "[id].tsx", Fit.DOES),
-        ("[id].tsx", "i.tsx", Fit.NO),
-        ("a?c", "abc", Fit.NO),
-        ("a*c*e", "abcde", Fit.DOES),
-        ("*aa", "a", Fit.NO),
-        ("a*a", "a", Fit.NO),
-        ("*", "", Fit.DOES),
-        ("git push*", f"git{ANY}", Fit.MAY),
-        ("git push*", f"git log {ANY}", Fit.NO),
-        ("*x", f"y{ANY}", Fit.MAY),
-        ("git -C*", f"git {GLOB}", Fit.NO),
-        ("git a-b", f"git a{GLOB}b", Fit.MAY),
+        ("[id].tsx", "[id].tsx", Match.DOES),
+        ("[id].tsx", "i.tsx", Match.NO),
+        ("a?c", "abc", Match.NO),
+        ("a*c*e", "abcde", Match.DOES),
+        ("*aa", "a", Match.NO),
+        ("a*a", "a", Match.NO),
+        ("*", "", Match.DOES),
+        ("git push*", f"git{ANY}", Match.MAY),
+        ("git push*", f"git log {ANY}", Match.NO),
+        ("*x", f"y{ANY}", Match.MAY),
+        ("git -C*", f"git {GLOB}", Match.NO),
+        ("git a-b", f"git a{GLOB}b", Match.MAY),
     ],
 )
-def test_of_a_pattern_only_the_star_is_special(pattern: str, text: str, expected: Fit) -> None:
-    assert fit(pattern, text) is expected
+def test_of_a_pattern_only_the_star_is_special(pattern: str, text: str, expected: Match) -> None:
+    assert match_pattern(pattern, text) is expected
 
 
 @pytest.fixture
@@ -184,7 +186,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def touches(root: Path, tool: str, given: dict[str, Any], rule: dict[str, Any] = SECRETS) -> bool:
-    return bool(tool_gate.ruling([rule], tool, placed(given, root), root=str(root), folder=str(root / "work/run")))
+    return bool(tool_gate.find_rule([rule], tool, placed(given, root), root=str(root), folder=str(root / "work/run")))
 
 
 def test_no_way_into_a_folder_passes_a_rule_about_it(project: Path) -> None:
@@ -287,8 +289,8 @@ def test_without_its_parser_every_command_is_asked_about(monkeypatch: pytest.Mon
     ],
 )
 def test_a_call_that_shows_no_input_may_touch_any_folder(project: Path, call: dict[str, Any], expected: str) -> None:
-    assert permissions.ruled(call, [SECRETS], str(project), str(project)) == expected
-    assert permissions.ruled(call, [{**SECRETS, "do": "run"}], str(project), str(project)) in {"", "run"}
+    assert permissions.apply_rules(call, [SECRETS], str(project), str(project)) == expected
+    assert permissions.apply_rules(call, [{**SECRETS, "do": "run"}], str(project), str(project)) in {"", "run"}
 
 
 def test_the_table_in_the_docs_is_what_the_code_knows_of_agents() -> None:
@@ -315,9 +317,9 @@ def test_a_turn_whose_agent_never_asks_about_a_ruled_tool_is_not_run(
     agent: str, rule: dict[str, Any], refused: bool, tmp_path: Path
 ) -> None:
     runner, option = build_runner(agent)
-    made = cast("Any", type(runner))(agents=Processes(), settings=Settings(root=tmp_path))
+    made = cast("Any", type(runner))(agents=AgentProcesses(), settings=Settings(root=tmp_path))
     order = ordered(tmp_path, "turn-a", 1, "x", tools=ToolOrders(rules=(rule,), root=tmp_path), option=option)
-    found = made._run(order)
+    found = made._build_run(order)
     said = getattr(getattr(found, "completion", None), "reason", "")
     assert ("without asking" in said) is refused, said
 

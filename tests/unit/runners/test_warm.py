@@ -13,15 +13,15 @@ import pytest
 from api_client.contract.completion import Completion, Verdict
 from tests.runs import Asked, order_in
 from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.runners.claude.cli_sessions import Base
-from worker.runners.claude.completion_gate import Evidence, judge
+from worker.runners.claude.cli_sessions import BaseSession
+from worker.runners.claude.completion_gate import RunEvidence, judge_run
 from worker.runners.claude.exchange import Exchange
-from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
-from worker.runners.warm.agent_life import Limits
-from worker.runners.warm.demand import Demand
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, HookMark
+from worker.runners.warm.agent_life import WarmLimits
+from worker.runners.warm.demand import SpareDemand
 from worker.runners.warm.idle_agents import IdleAgents
 
-LIMITS = Limits(seconds=60, processes=3, per_owner=2, memory_mb=0)
+LIMITS = WarmLimits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 
 
 def order(session: str = "s", owner: str = "o", number: int = 1) -> Order:
@@ -34,9 +34,9 @@ class Process:
     """A process that answers with its name, or as it is told."""
 
     session: tuple[str, str]
-    fixed: str = "f"
+    fixed_part: str = "f"
     answers: list[Any] = field(default_factory=list)
-    keepable: bool = True
+    can_be_kept: bool = True
     fits: bool = True
     size: int = 0
     closed: bool = False
@@ -45,16 +45,16 @@ class Process:
     def continues(self, _: Order) -> bool:
         return self.fits
 
-    async def ask(self, _: Order, _emit: Emit, _stop: Stop) -> RunResult | None:
+    async def answer_message(self, _: Order, _emit: Emit, _stop: Stop) -> RunResult | None:
         answer = self.answers.pop(0) if self.answers else "ok"
         if isinstance(answer, Exception):
             raise answer
         return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason=""), text=answer) if answer else None
 
-    def rest(self, until: float) -> None:
+    def mark_idle(self, until: float) -> None:
         self.until = until
 
-    def memory(self) -> int:
+    def measure_memory(self) -> int:
         return self.size
 
     def close(self) -> None:
@@ -74,15 +74,15 @@ class Runner:
     def fixed_part(self, _: Order) -> str:
         return self.fixed
 
-    def open(self, order: Order, fixed: str, _: Stop) -> Process:
+    def open_agent(self, order: Order, fixed: str, _: Stop) -> Process:
         made = Process((order.owner, order.session_id), fixed, list(self.answers), self.keepable)
         self.opened.append(made)
         return made
 
 
-def ask(idle: IdleAgents, runner: Runner, *orders: Order, limits: Limits = LIMITS) -> list[str]:
+def ask(idle: IdleAgents, runner: Runner, *orders: Order, limits: WarmLimits = LIMITS) -> list[str]:
     async def run() -> list[str]:
-        return [(await idle.run(runner, limits, each, lambda _: None, Asked())).text for each in orders]
+        return [(await idle.run_message(runner, limits, each, lambda _: None, Asked())).text for each in orders]
 
     return asyncio.run(run())
 
@@ -130,17 +130,17 @@ def test_a_process_whose_message_raised_is_closed() -> None:
 @pytest.mark.parametrize(
     ("limits", "left"),
     [
-        (Limits(seconds=60, processes=2, per_owner=9, memory_mb=0), ["c", "d"]),
-        (Limits(seconds=60, processes=9, per_owner=2, memory_mb=0), ["a", "c", "d"]),
-        (Limits(seconds=60, processes=9, per_owner=9, memory_mb=330), ["c", "d"]),
+        (WarmLimits(seconds=60, processes=2, per_owner=9, memory_mb=0), ["c", "d"]),
+        (WarmLimits(seconds=60, processes=9, per_owner=2, memory_mb=0), ["a", "c", "d"]),
+        (WarmLimits(seconds=60, processes=9, per_owner=9, memory_mb=330), ["c", "d"]),
     ],
 )
-def test_the_least_recently_used_end_first(limits: Limits, left: list[str]) -> None:
+def test_the_least_recently_used_end_first(limits: WarmLimits, left: list[str]) -> None:
     idle, made = IdleAgents(), {}
     for name, owner in (("a", "p"), ("b", "o"), ("c", "o"), ("d", "o")):
         made[name] = Process((owner, name), size=100 * 2**20)
-        idle.put(made[name], limits)
-    idle.forget(made["a"] if "a" not in left else Process(("x", "x")))
+        idle.keep_agent(made[name], limits)
+    idle.remove_ended(made["a"] if "a" not in left else Process(("x", "x")))
     wait = idle._closing.submit(lambda: None)
     wait.result()
     assert [name for name, process in made.items() if not process.closed] == left
@@ -151,38 +151,38 @@ def test_the_least_recently_used_end_first(limits: Limits, left: list[str]) -> N
 def test_who_rests_is_known_and_whose_agent_has_ended_is_told_once() -> None:
     idle, runner, began = IdleAgents(), Runner(), time.monotonic()
     ask(idle, runner, order("a"), order("b"), order("c"))
-    assert list(idle.resting()) == [("o", "b"), ("o", "c")], "two of an owner"
-    assert all(began <= since <= time.monotonic() for since in idle.resting().values())
-    assert (idle.ended(), idle.ended()) == ({("o", "a")}, set())
-    idle.end(("o", "b"))
-    idle.end(("o", "gone"))
+    assert list(idle.idle_sessions()) == [("o", "b"), ("o", "c")], "two of an owner"
+    assert all(began <= since <= time.monotonic() for since in idle.idle_sessions().values())
+    assert (idle.pop_ended_sessions(), idle.pop_ended_sessions()) == ({("o", "a")}, set())
+    idle.end_agent(("o", "b"))
+    idle.end_agent(("o", "gone"))
     runner.opened[2].fits = False
     ask(idle, runner, order("c"))
-    assert (list(idle.resting()), idle.ended()) == ([("o", "c")], {("o", "b")}), "it has another"
+    assert (list(idle.idle_sessions()), idle.pop_ended_sessions()) == ([("o", "c")], {("o", "b")}), "it has another"
     idle.close()
-    assert (idle.resting(), idle.ended()) == ({}, {("o", "c")})
+    assert (idle.idle_sessions(), idle.pop_ended_sessions()) == ({}, {("o", "c")})
 
 
 def test_as_many_spares_are_wanted_as_new_sessions_came_lately_and_no_more_than_set() -> None:
-    demand, limits = Demand(), Limits(seconds=60, spares=2)
-    assert demand.wanted("a", limits, 0.0) == 0
+    demand, limits = SpareDemand(), WarmLimits(seconds=60, spares=2)
+    assert demand.count_wanted("a", limits, 0.0) == 0
     for at in (0.0, 1.0, 50.0):
-        demand.came("a", at)
-    assert [demand.wanted("a", limits, now) for now in (2.0, 55.0, 60.5, 70.0, 111.0)] == [2, 2, 2, 1, 0]
-    assert demand.wanted("b", limits, 2.0) == 0
+        demand.record_session("a", at)
+    assert [demand.count_wanted("a", limits, now) for now in (2.0, 55.0, 60.5, 70.0, 111.0)] == [2, 2, 2, 1, 0]
+    assert demand.count_wanted("b", limits, 2.0) == 0
 
 
 def test_after_two_failures_in_a_row_no_spare_is_tried_for_a_while() -> None:
-    demand, limits = Demand(), Limits(seconds=60, spares=1)
-    demand.came("a", 0.0)
-    demand.failed("a", 1.0)
-    assert demand.wanted("a", limits, 1.0) == 1
-    demand.served("a")
-    demand.failed("a", 2.0)
-    assert demand.wanted("a", limits, 2.0) == 1
-    demand.failed("a", 3.0)
-    demand.came("a", 50.0)
-    assert [demand.wanted("a", limits, now) for now in (4.0, 62.0, 64.0)] == [0, 0, 1]
+    demand, limits = SpareDemand(), WarmLimits(seconds=60, spares=1)
+    demand.record_session("a", 0.0)
+    demand.record_failure("a", 1.0)
+    assert demand.count_wanted("a", limits, 1.0) == 1
+    demand.record_claim("a")
+    demand.record_failure("a", 2.0)
+    assert demand.count_wanted("a", limits, 2.0) == 1
+    demand.record_failure("a", 3.0)
+    demand.record_session("a", 50.0)
+    assert [demand.count_wanted("a", limits, now) for now in (4.0, 62.0, 64.0)] == [0, 0, 1]
 
 
 @dataclass
@@ -191,8 +191,8 @@ class Ahead(Process):
 
     claims: bool = True
 
-    def claim(self, order: Order, fixed: str) -> bool:
-        self.session, self.fixed = (order.owner, order.session_id), fixed
+    def bind_session(self, order: Order, fixed: str) -> bool:
+        self.session, self.fixed_part = (order.owner, order.session_id), fixed
         return self.claims
 
 
@@ -202,7 +202,7 @@ class Preparing(Runner):
     claims: bool = True
     elsewhere: list[float] = field(default_factory=list)
 
-    def kinds(self, since: float) -> list[tuple[float, Order]]:
+    def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
         return [(at, order("", "")) for at in self.elsewhere if at > since]
 
     def spare_part(self, _: Order) -> str:
@@ -220,10 +220,10 @@ AHEAD = replace(LIMITS, spares=1)
 def test_a_spare_becomes_a_new_sessions_process_and_is_nobodys_before() -> None:
     idle, runner = IdleAgents(), Preparing()
     ask(idle, runner, order("a"), limits=AHEAD)
-    idle.prepare(runner, AHEAD, order("a"), "kind")
-    idle.prepare(runner, AHEAD, order("a"), "kind")
-    assert (len(runner.ahead), list(idle.resting()), idle.ended()) == (1, [("o", "a")], set())
-    assert list(idle.seen()) == ["a", "(spare 1)"]
+    idle.start_spares(runner, AHEAD, order("a"), "kind")
+    idle.start_spares(runner, AHEAD, order("a"), "kind")
+    assert (len(runner.ahead), list(idle.idle_sessions()), idle.pop_ended_sessions()) == (1, [("o", "a")], set())
+    assert list(idle.describe_idle()) == ["a", "(spare 1)"]
     ask(idle, runner, order("b"), order("b"), order("c"), limits=AHEAD)
     assert [process.session[1] for process in runner.opened] == ["a", "c"]
     assert runner.ahead[0].session == ("o", "b")
@@ -235,7 +235,7 @@ def test_a_spare_that_refuses_is_closed_and_the_session_starts_cold() -> None:
     idle, runner = IdleAgents(), Preparing(claims=False)
     for name in ("a", "b", "c"):
         ask(idle, runner, order(name), limits=AHEAD)
-        idle.prepare(runner, AHEAD, order(name), "kind")
+        idle.start_spares(runner, AHEAD, order(name), "kind")
     assert len(runner.opened) == 3
     assert [spare.closed for spare in runner.ahead] == [True, True], "the third is not tried"
 
@@ -243,8 +243,8 @@ def test_a_spare_that_refuses_is_closed_and_the_session_starts_cold() -> None:
 def test_a_spare_is_there_for_what_came_to_another_worker_lately() -> None:
     idle, runner = IdleAgents(), Preparing(elsewhere=[time.time() - 61])
 
-    def foreseen(limits: Limits = AHEAD) -> int:
-        idle.foresee(runner, limits)
+    def foreseen(limits: WarmLimits = AHEAD) -> int:
+        idle.foresee_spares(runner, limits)
         idle._closing.submit(lambda: None).result()
         return len(runner.ahead)
 
@@ -270,20 +270,20 @@ def test_a_spare_that_is_about_to_start_is_ended_too() -> None:
             return super().open_spare(order, part, until)
 
     runner = Slow(elsewhere=[time.time()])
-    idle.foresee(runner, AHEAD)
+    idle.foresee_spares(runner, AHEAD)
     idle.close()
     assert [spare.closed for spare in runner.ahead] == [True]
 
 
 @pytest.mark.parametrize("limits", [replace(AHEAD, processes=2), replace(AHEAD, memory_mb=320)])
-def test_kept_agents_make_no_room_for_a_spare_but_a_spare_for_them(limits: Limits) -> None:
+def test_kept_agents_make_no_room_for_a_spare_but_a_spare_for_them(limits: WarmLimits) -> None:
     idle, runner = IdleAgents(), Preparing()
-    idle._demand.came("kind", time.monotonic())
-    idle.put(Process(("a", "a"), size=100 * 2**20), limits)
-    idle.prepare(runner, limits, order("c"), "kind")
-    idle.put(Process(("b", "b"), size=100 * 2**20), limits)
-    assert list(idle.resting()) == [("a", "a"), ("b", "b")]
-    idle.prepare(runner, limits, order("c"), "kind")
+    idle._demand.record_session("kind", time.monotonic())
+    idle.keep_agent(Process(("a", "a"), size=100 * 2**20), limits)
+    idle.start_spares(runner, limits, order("c"), "kind")
+    idle.keep_agent(Process(("b", "b"), size=100 * 2**20), limits)
+    assert list(idle.idle_sessions()) == [("a", "a"), ("b", "b")]
+    idle.start_spares(runner, limits, order("c"), "kind")
     assert len(runner.ahead) == 1
     idle.close()
     assert runner.ahead[0].closed
@@ -307,7 +307,7 @@ def repeated(message: Exchange) -> bytes:
 
 def message() -> tuple[Exchange, list[str]]:
     seen: list[str] = []
-    made = Exchange(order(), Base(), b"?", time.monotonic())
+    made = Exchange(order(), BaseSession(), b"?", time.monotonic())
     made.settle = lambda: seen.append("settled")
     return made, seen
 
@@ -347,7 +347,7 @@ def test_words_of_an_answer_are_no_report_of_the_cli() -> None:
     assert (made.over, seen) == (False, [])
 
 
-OWN = Mark(run="r", session="a")
+OWN = HookMark(run="r", session="a")
 RESULT = {"subtype": "success", "is_error": False, "terminal_reason": "completed", "stop_reason": "end_turn"}
 
 
@@ -363,9 +363,9 @@ RESULT = {"subtype": "success", "is_error": False, "terminal_reason": "completed
         ({"result": RESULT | {"is_error": True, "api_error_status": 500}}, Verdict.ERROR),
         ({"marks": {START: OWN}}, Verdict.INCOMPLETE),
         ({"marks": {STOP: OWN}}, Verdict.ERROR),
-        ({"marks": {START: OWN, STOP: Mark(run="x", session="a")}}, Verdict.INCOMPLETE),
+        ({"marks": {START: OWN, STOP: HookMark(run="x", session="a")}}, Verdict.INCOMPLETE),
         ({"marks": {START: OWN, STOP: OWN, STOP_FAILURE: OWN}}, Verdict.INCOMPLETE),
-        ({"marks": {START: OWN, STOP: Mark(run="r", session="a", background=1)}}, Verdict.INCOMPLETE),
+        ({"marks": {START: OWN, STOP: HookMark(run="r", session="a", background=1)}}, Verdict.INCOMPLETE),
         ({"text": " "}, Verdict.INCOMPLETE),
         ({"missing": "a part"}, Verdict.INCOMPLETE),
         ({"exit_code": -9}, Verdict.INCOMPLETE),
@@ -376,5 +376,5 @@ def test_a_message_of_a_living_process_is_complete_only_by_its_own_evidence(
 ) -> None:
     given: dict[str, Any] = {"exit_code": None, "lives": True, "result": RESULT, "text": "x"}
     given["marks"] = {START: OWN, STOP: OWN}
-    assert judge(Evidence(run="r", session="a", **(given | change))).verdict is verdict
+    assert judge_run(RunEvidence(run="r", session="a", **(given | change))).verdict is verdict
     assert END not in given["marks"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.answer_framing import AnswerFraming, BrokenFraming
-from worker.runners.guard.call_record import Record, adopted, path_of
-from worker.runners.guard.provider_reports import api_of
-from worker.runners.witnessed import MOST_CALLS, Call, CallEnd
+from worker.runners.guard.answer_framing import BodyFraming, BrokenFraming
+from worker.runners.guard.call_record import CallLog, call_log_path, read_adopted_calls
+from worker.runners.guard.provider_reports import find_api
+from worker.runners.witnessed import MOST_CALLS, ModelCall, ModelCallEnd
 
 _PATHS = {
     "messages": "/v1/messages",
@@ -31,17 +31,17 @@ def call(
     status: int = 200,
     whole: bool = True,
     model: str = "m",
-) -> Call:
+) -> ModelCall:
     """One call as it passes by."""
-    record = Record()
-    listening = record.begin(_PATHS[api])
+    record = CallLog()
+    listening = record.observe_call(_PATHS[api])
     assert listening
-    listening.asked(b"x" * 400, "gemini-x" if api == "gemini" else model, tools=True)
-    listening.answered(status, headers)
+    listening.observe_request(b"x" * 400, "gemini-x" if api == "gemini" else model, tools=True)
+    listening.observe_head(status, headers)
     for piece in pieces:
-        listening.heard(piece)
-    listening.close(whole=whole)
-    [found] = record.seen().calls
+        listening.observe_body(piece)
+    listening.end_call(whole=whole)
+    [found] = record.observed_calls().calls
     return found
 
 
@@ -201,81 +201,84 @@ def test_an_http_error_is_an_error_with_the_providers_kind_and_its_wait() -> Non
 
 
 def test_only_model_calls_are_calls() -> None:
-    assert {api: api_of(path) for api, path in _PATHS.items()} == {api: api for api in _PATHS}
+    assert {api: find_api(path) for api, path in _PATHS.items()} == {api: api for api in _PATHS}
     for path in ("/v1/messages/count_tokens", "/v1/models", "/v1beta/models/g:countTokens", "/"):
-        assert api_of(path) is None
+        assert find_api(path) is None
 
 
 def test_memory_is_bounded_whatever_a_service_sends() -> None:
-    record = Record()
-    endless, whole = record.begin(_PATHS["chat"]), record.begin(_PATHS["chat"])
+    record = CallLog()
+    endless, whole = record.observe_call(_PATHS["chat"]), record.observe_call(_PATHS["chat"])
     assert endless
     assert whole
-    endless.answered(200, _SSE)
-    whole.answered(200, _JSON)
+    endless.observe_head(200, _SSE)
+    whole.observe_head(200, _JSON)
     tracemalloc.start()
     for _ in range(400):
-        endless.heard(b"x" * 65_536)
-        whole.heard(b"x" * 65_536)
+        endless.observe_body(b"x" * 65_536)
+        whole.observe_body(b"x" * 65_536)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 24 * 2**20
-    endless.close(whole=True)
-    whole.close(whole=True)
-    assert [found.end for found in record.seen().calls] == [CallEnd.UNKNOWN] * 2
+    endless.end_call(whole=True)
+    whole.end_call(whole=True)
+    assert [found.end for found in record.observed_calls().calls] == [ModelCallEnd.UNKNOWN] * 2
 
 
 def test_of_very_many_calls_the_last_are_kept_and_a_message_sees_its_own() -> None:
-    record = Record()
+    record = CallLog()
     for _ in range(MOST_CALLS + 5):
-        listening = record.begin(_PATHS["chat"])
+        listening = record.observe_call(_PATHS["chat"])
         assert listening
-        listening.close(whole=False)
-    seen = record.seen()
+        listening.end_call(whole=False)
+    seen = record.observed_calls()
     assert (len(seen.calls), seen.left_out) == (MOST_CALLS, 5)
-    assert (len(record.seen(record.count()).calls), len(record.seen(record.count() - 2).calls)) == (0, 2)
+    assert (
+        len(record.observed_calls(record.count_calls()).calls),
+        len(record.observed_calls(record.count_calls() - 2).calls),
+    ) == (0, 2)
 
 
-def answered(record: Record, status: int, body: bytes = b"", model: str = "m") -> None:
-    listening = record.begin(_PATHS["messages"])
+def answered(record: CallLog, status: int, body: bytes = b"", model: str = "m") -> None:
+    listening = record.observe_call(_PATHS["messages"])
     assert listening
-    listening.asked(b"x" * 400, model, tools=True)
-    listening.answered(status, _SSE if status == 200 else _JSON)
-    listening.heard(body, whole=True)
+    listening.observe_request(b"x" * 400, model, tools=True)
+    listening.observe_head(status, _SSE if status == 200 else _JSON)
+    listening.observe_body(body, whole=True)
 
 
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("refused", [0, MOST_CALLS, 3 * MOST_CALLS])
 def test_tokens_are_counted_however_many_calls_come_after_them(tmp_path: Path, refused: int, recorded: bool) -> None:
-    record = Record(path_of(tmp_path / "1-1"))
+    record = CallLog(call_log_path(tmp_path / "1-1"))
     for number in range(20):
         answered(record, 200, messages("tool_use"), model=f"m{number % 2}")
     for _ in range(refused):
         answered(record, 400, b'{"error": {"type": "invalid_request_error"}}')
     answered(record, 200, messages("end_turn"), model="m1")
-    seen = adopted(tmp_path / "1-1") if recorded else record.seen()
+    seen = read_adopted_calls(tmp_path / "1-1") if recorded else record.observed_calls()
     assert seen is not None
     assert len(seen.calls) <= MOST_CALLS
-    found = {model: (tokens.input_tokens, tokens.output_tokens) for model, tokens in seen.counted.items()}
+    found = {model: (tokens.input_tokens, tokens.output_tokens) for model, tokens in seen.counted_tokens.items()}
     assert found["m0"] == (110, 90)
     assert found["m1"] == (121, 99)
     assert (seen.to_dict()["input_tokens"], seen.to_dict()["calls"]) == (231, 21 + refused)
-    before = record.count()
+    before = record.count_calls()
     answered(record, 200, messages("end_turn"))
-    [(model, tokens)] = record.seen(before).counted.items()
+    [(model, tokens)] = record.observed_calls(before).counted_tokens.items()
     assert (model, tokens.output_tokens) == ("m", 9), "the next message has its own"
 
 
 def test_a_long_call_that_ends_behind_very_many_others_is_counted() -> None:
-    record = Record()
-    long = record.begin(_PATHS["messages"])
+    record = CallLog()
+    long = record.observe_call(_PATHS["messages"])
     assert long
-    long.asked(b"x" * 400, "slow", tools=True)
-    long.answered(200, _SSE)
+    long.observe_request(b"x" * 400, "slow", tools=True)
+    long.observe_head(200, _SSE)
     for _ in range(MOST_CALLS + 5):
         answered(record, 400)
-    long.heard(messages("end_turn"), whole=True)
-    assert record.seen().counted["slow"].output_tokens == 9
+    long.observe_body(messages("end_turn"), whole=True)
+    assert record.observed_calls().counted_tokens["slow"].output_tokens == 9
 
 
 _READ = {
@@ -302,8 +305,10 @@ def test_cached_tokens_cost_their_own_price_in_every_dialect(api: str, body: dic
     found = call(api, json.dumps(body).encode())
     assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (20_000, 19_000, 60)
     prices = {"input": 5.0, "output": 25.0}
-    assert found.counted.cost({**prices, "cache_read": 0.5}) == pytest.approx(0.016)
-    assert found.counted.cost(prices) == pytest.approx(0.1015), "without a price of its own: that of the input"
+    assert found.counted_tokens.compute_cost({**prices, "cache_read": 0.5}) == pytest.approx(0.016)
+    assert found.counted_tokens.compute_cost(prices) == pytest.approx(0.1015), (
+        "without a price of its own: that of the input"
+    )
 
 
 def test_what_is_written_into_the_cache_costs_more_than_the_input_and_for_an_hour_most() -> None:
@@ -312,22 +317,24 @@ def test_what_is_written_into_the_cache_costs_more_than_the_input_and_for_an_hou
     body = {"stop_reason": "end_turn", "usage": usage | {"output_tokens": 1}}
     found = call("messages", json.dumps(body).encode())
     assert (found.input_tokens, found.cache_write_tokens, found.cache_hour_tokens) == (10_000, 4_000, 3_000)
-    assert found.counted.cost({"input": 1.0}) == pytest.approx((6_000 + 1_250 + 6_000) / 1e6)
-    assert found.counted.cost({"input": 1.0, "cache_write": 1.0}) == pytest.approx((6_000 + 1_000 + 4_800) / 1e6)
+    assert found.counted_tokens.compute_cost({"input": 1.0}) == pytest.approx((6_000 + 1_250 + 6_000) / 1e6)
+    assert found.counted_tokens.compute_cost({"input": 1.0, "cache_write": 1.0}) == pytest.approx(
+        (6_000 + 1_000 + 4_800) / 1e6
+    )
 
 
 @pytest.mark.parametrize("cut", ["before the head", "behind the head", "in the middle", "no usage", "unreadable"])
 def test_a_call_whose_provider_named_no_number_is_estimated_and_costs_something(cut: str) -> None:
-    record = Record()
-    listening = record.begin(_PATHS["chat"])
+    record = CallLog()
+    listening = record.observe_call(_PATHS["chat"])
     assert listening
-    listening.asked(b"x" * 40_000, "m", tools=True)
+    listening.observe_request(b"x" * 40_000, "m", tools=True)
     if cut != "before the head":
-        listening.answered(200, _SSE | ({b"content-encoding": b"br"} if cut == "unreadable" else {}))
+        listening.observe_head(200, _SSE | ({b"content-encoding": b"br"} if cut == "unreadable" else {}))
     if cut not in {"before the head", "behind the head"}:
-        listening.heard(chat("stop")[:-90] if cut == "no usage" else chat(None) * 50)
-    listening.close(whole=cut in {"no usage", "unreadable"})
-    [found] = record.seen().calls
+        listening.observe_body(chat("stop")[:-90] if cut == "no usage" else chat(None) * 50)
+    listening.end_call(whole=cut in {"no usage", "unreadable"})
+    [found] = record.observed_calls().calls
     assert found.estimated
     assert found.input_tokens == 10_001
     assert found.output_tokens >= {"in the middle": 50, "no usage": 2, "unreadable": 50}.get(cut, 0)
@@ -342,83 +349,83 @@ def test_an_answer_that_its_agent_left_before_its_last_event_is_not_free() -> No
 
 
 def test_a_call_that_never_left_costs_nothing() -> None:
-    record = Record()
+    record = CallLog()
     for number, why in enumerate(("unreachable", "")):
-        listening = record.begin(_PATHS["chat"])
+        listening = record.observe_call(_PATHS["chat"])
         assert listening
         if why:
-            listening.asked(b"x" * 40_000, "m", tools=True)
-        listening.refuse(400, "web_search") if not why else listening.close(whole=False, why=why)
-        assert record.seen().calls[number].input_tokens == 0
-    assert record.seen().calls[1].word == "model proxy: web_search"
+            listening.observe_request(b"x" * 40_000, "m", tools=True)
+        listening.log_refusal(400, "web_search") if not why else listening.end_call(whole=False, why=why)
+        assert record.observed_calls().calls[number].input_tokens == 0
+    assert record.observed_calls().calls[1].word == "model proxy: web_search"
 
 
 def test_a_call_that_still_runs_is_seen_as_it_is_now() -> None:
-    record = Record()
-    listening = record.begin(_PATHS["messages"])
+    record = CallLog()
+    listening = record.observe_call(_PATHS["messages"])
     assert listening
-    listening.answered(200, _SSE)
-    assert record.seen().calls[0].end == "cut"
-    listening.heard(messages("end_turn"))
-    assert record.seen().calls[0].end == "well"
+    listening.observe_head(200, _SSE)
+    assert record.observed_calls().calls[0].end == "cut"
+    listening.observe_body(messages("end_turn"))
+    assert record.observed_calls().calls[0].end == "well"
 
 
 def test_who_adopts_a_run_finds_the_calls_that_its_worker_saw(tmp_path: Path) -> None:
     folder = tmp_path / "1-1"
-    assert adopted(folder) is None
-    record = Record(path_of(folder))
+    assert read_adopted_calls(folder) is None
+    record = CallLog(call_log_path(folder))
     for reason in ("tool_use", "end_turn"):
-        listening = record.begin(_PATHS["messages"])
+        listening = record.observe_call(_PATHS["messages"])
         assert listening
-        listening.answered(200, _SSE)
-        listening.heard(messages(reason), whole=True)
-    with path_of(folder).open("a") as file:
+        listening.observe_head(200, _SSE)
+        listening.observe_body(messages(reason), whole=True)
+    with call_log_path(folder).open("a") as file:
         file.write('{"api": "messages", "en')  # its worker died here
-    found = adopted(folder)
+    found = read_adopted_calls(folder)
     assert found is not None
-    assert list(found.calls) == list(record.seen().calls)
-    later = adopted(folder, since=1)
+    assert list(found.calls) == list(record.observed_calls().calls)
+    later = read_adopted_calls(folder, since=1)
     assert later is not None
     assert [call.end for call in later.calls] == ["well"]
 
 
 def test_who_adopts_a_run_knows_of_a_call_what_its_door_knew_when_its_worker_died(tmp_path: Path) -> None:
-    record = Record(path_of(tmp_path / "1-1"))
-    listening = record.begin(_PATHS["messages"])
+    record = CallLog(call_log_path(tmp_path / "1-1"))
+    listening = record.observe_call(_PATHS["messages"])
     assert listening
 
     def known() -> tuple[str, bool]:
-        found = adopted(tmp_path / "1-1")
+        found = read_adopted_calls(tmp_path / "1-1")
         assert found is not None
         [call] = found.calls
         return call.end.value, call.tools
 
     assert known() == ("cut", False)
-    listening.asked(b"x" * 400, "m", tools=True)
+    listening.observe_request(b"x" * 400, "m", tools=True)
     assert known() == ("cut", True)
-    listening.answered(200, _SSE)
-    listening.heard(messages("end_turn"))
+    listening.observe_head(200, _SSE)
+    listening.observe_body(messages("end_turn"))
     assert known() == ("well", True), "it may end before its connection does"
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 def test_the_end_of_a_body_is_found_by_its_framing(size: int) -> None:
     raw = b"5;ext=1\r\nhello\r\n6\r\n world\r\n0\r\nX: y\r\n\r\n"
-    chunked = AnswerFraming({b"transfer-encoding": b"chunked"}, bodyless=False)
-    assert b"".join(chunked.take(raw[at : at + size]) for at in range(0, len(raw), size)) == b"hello world"
+    chunked = BodyFraming({b"transfer-encoding": b"chunked"}, bodyless=False)
+    assert b"".join(chunked.read_body(raw[at : at + size]) for at in range(0, len(raw), size)) == b"hello world"
     assert chunked.over
-    sized = AnswerFraming({b"content-length": b"11"}, bodyless=False)
+    sized = BodyFraming({b"content-length": b"11"}, bodyless=False)
     body = b"hello worldXX"
-    assert b"".join(sized.take(body[at : at + size]) for at in range(0, len(body), size)) == b"hello world"
+    assert b"".join(sized.read_body(body[at : at + size]) for at in range(0, len(body), size)) == b"hello world"
     assert sized.over
-    assert AnswerFraming({b"content-length": b"9"}, bodyless=True).over
-    assert AnswerFraming({}, bodyless=False).until_closed
+    assert BodyFraming({b"content-length": b"9"}, bodyless=True).over
+    assert BodyFraming({}, bodyless=False).until_closed
 
 
 @pytest.mark.parametrize("raw", [b"hello\r\n", b"-5\r\nhello\r\n", b"1" * 20_000], ids=["word", "negative", "endless"])
 def test_a_body_that_is_not_framed_as_it_says_is_broken(raw: bytes) -> None:
     with pytest.raises(BrokenFraming):
-        AnswerFraming({b"transfer-encoding": b"chunked"}, bodyless=False).take(raw)
+        BodyFraming({b"transfer-encoding": b"chunked"}, bodyless=False).read_body(raw)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +453,7 @@ def test_an_error_in_an_answer_has_the_status_and_the_wait_that_it_names(
         body = events(said) if streamed else json.dumps(said).encode()
         found = call(api, body, headers=_SSE if streamed else _JSON, status=http)
         expected = http if http == 500 and status >= 500 else status
-        assert (found.end, found.status, found.word, found.retry_after) == (CallEnd.ERROR, expected, word, wait)
+        assert (found.end, found.status, found.word, found.retry_after) == (ModelCallEnd.ERROR, expected, word, wait)
 
 
 @pytest.mark.parametrize(

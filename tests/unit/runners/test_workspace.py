@@ -6,19 +6,26 @@ import pytest
 
 from api_client.contract.session_paths import session_directory
 from worker.files import workspace
-from worker.files.session_fence import fenced_writes
-from worker.files.workspace import DeliveryTaken, WrittenFiles, delivery_directory, publish, written, written_files
+from worker.files.session_fence import open_fenced
+from worker.files.workspace import (
+    DeliveryTakenError,
+    WrittenFiles,
+    create_delivery_folder,
+    publish_answer,
+    read_accepted_files,
+    read_answer_files,
+)
 
 
 def begun(sessions: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
-    with fenced_writes(session_directory(sessions, session_id)) as holder:
-        return delivery_directory(holder, turn_id, attempt, delivery)
+    with open_fenced(session_directory(sessions, session_id)) as holder:
+        return create_delivery_folder(holder, turn_id, attempt, delivery)
 
 
 def published(session: Path, text: str, *, attempt_id: str, files: dict[str, str] | None = None) -> None:
-    with fenced_writes(session) as holder:
-        holder.take()
-        publish(holder, text, attempt_id=attempt_id, files=files)
+    with open_fenced(session) as holder:
+        holder.revoke_earlier_holders()
+        publish_answer(holder, text, attempt_id=attempt_id, files=files)
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def test_a_delivery_gets_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_delivery_can_be_started_once_only(tmp_path: Path, delivery: Path) -> None:
-    with pytest.raises(DeliveryTaken) as caught:
+    with pytest.raises(DeliveryTakenError) as caught:
         begun(tmp_path, "s", "turn-a", 1, 1)
     assert caught.value.directory == delivery
     assert begun(tmp_path, "s", "turn-a", 1, 2).name == "turn-a-1-2"
@@ -79,7 +86,7 @@ def test_a_new_attempt_takes_the_done_mark_away_and_leaves_the_answer(tmp_path: 
 
 def test_an_attempt_refused_at_the_gate_leaves_the_done_mark(tmp_path: Path, delivery: Path) -> None:
     published(tmp_path / "s", "Antwort", attempt_id="t.1.1")
-    with pytest.raises(DeliveryTaken):
+    with pytest.raises(DeliveryTakenError):
         begun(tmp_path, "s", "turn-a", 1, 1)
     assert (tmp_path / "s/output/.done").exists()
 
@@ -143,7 +150,7 @@ def test_what_the_agent_wrote_is_found(delivery: Path) -> None:
     (delivery / "output/response.md").write_text("a")
     (delivery / "output/ADR-007.md").write_bytes(b"\xff b")
     (delivery / "output/notes.txt").write_text("c")
-    assert written_files(delivery) == {"response.md": "a", "ADR-007.md": "\ufffd b"}
+    assert read_accepted_files(delivery) == {"response.md": "a", "ADR-007.md": "\ufffd b"}
 
 
 def test_links_pipes_folders_second_names_and_huge_files_are_left_out(tmp_path: Path, delivery: Path) -> None:
@@ -157,7 +164,7 @@ def test_links_pipes_folders_second_names_and_huge_files_are_left_out(tmp_path: 
     (output / "ADR-5.md").touch()
     os.truncate(output / "ADR-5.md", 2**40)
     (output / "ADR-6.md").write_text("gut")
-    found = written(delivery)
+    found = read_answer_files(delivery)
     assert found.files == {"ADR-6.md": "gut"}
     assert found.refused == {
         "output/ADR-1.md": "a link",
@@ -173,30 +180,30 @@ def test_a_linked_output_folder_is_not_read(tmp_path: Path, delivery: Path) -> N
     (tmp_path / "elsewhere/response.md").write_text("secret")
     (delivery / "output").rmdir()
     (delivery / "output").symlink_to(tmp_path / "elsewhere")
-    assert written(delivery) == WrittenFiles(refused={"output": "a link"})
+    assert read_answer_files(delivery) == WrittenFiles(refused={"output": "a link"})
 
 
 def test_only_so_many_files_are_read(delivery: Path) -> None:
     for number in range(workspace.MAX_FILES + 5):
         (delivery / f"output/ADR-{number:03}.md").touch()
-    assert len(written_files(delivery)) == workspace.MAX_FILES
-    assert written(delivery).refused == {"output": "5 files too many, from ADR-050.md on"}
+    assert len(read_accepted_files(delivery)) == workspace.MAX_FILES
+    assert read_answer_files(delivery).refused == {"output": "5 files too many, from ADR-050.md on"}
 
 
 def test_a_delivery_that_wrote_nothing_has_no_files(delivery: Path) -> None:
-    assert written(delivery) == WrittenFiles()
+    assert read_answer_files(delivery) == WrittenFiles()
     (delivery / "output").rmdir()
-    assert written(delivery) == WrittenFiles()
+    assert read_answer_files(delivery) == WrittenFiles()
     delivery.rmdir()
-    assert written(delivery) == WrittenFiles()
+    assert read_answer_files(delivery) == WrittenFiles()
 
 
 def test_a_link_in_place_of_a_deliverys_folder_is_not_followed(tmp_path: Path, delivery: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (delivery / "output").rmdir()
     (delivery / "output").symlink_to(tmp_path / "elsewhere")
-    assert written(delivery) == WrittenFiles(refused={"output": "a link"})
+    assert read_answer_files(delivery) == WrittenFiles(refused={"output": "a link"})
     (tmp_path / "elsewhere/output").mkdir()
     (tmp_path / "elsewhere/output/response.md").write_text("not the agent's")
     (tmp_path / "other").symlink_to(tmp_path / "elsewhere")
-    assert written(tmp_path / "other").files == {}
+    assert read_answer_files(tmp_path / "other").files == {}

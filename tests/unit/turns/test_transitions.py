@@ -22,22 +22,22 @@ from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.interruptions.escalation_question import VERDICT
 from api_client.turns.record.moves import Move, attempt_facts
-from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
-from worker.phases.after_verification import VERIFIER_TRIES, after_verification
+from worker.enforcement.feedback import continuation_feedback, incomplete_feedback
+from worker.phases.after_verification import VERIFIER_TRIES, transition_after_verification
 from worker.runners.base import RunResult
 from worker.turns.folders import may_be_recorded, works_in_files
 from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_run import after_run, service_said
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.interruptions import resumed
-from worker.verification import Ground, VerificationResult
+from worker.verification import ResultGround, VerificationResult
 from worker.verification.gates.gate import GateReport, GateResult
-from worker.verification.gates.gate_codes import issue
-from worker.verification.phase_loop import feedback_on
-from worker.verification.result import gates_result
+from worker.verification.gates.gate_codes import build_gate_issue
+from worker.verification.phase_loop import compose_feedback
+from worker.verification.result import build_gates_result
 
-_SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)
-_REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=Ground.VERDICT)
+_SILENT = VerificationResult(success=False, errors=["no verdict"], ground=ResultGround.NO_VERDICT)
+_REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=ResultGround.VERDICT)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Move]:
     """The turn after these verifications of its attempt, as far as its record tells of their tries; the last move."""
     for result in results:
         record = AttemptRecord(number=turn.attempt, text="Fertig.")
-        move = after_verification(turn, Link(PHASE_VERIFY, turn.attempt), record, result, stop="")
+        move = transition_after_verification(turn, Link(PHASE_VERIFY, turn.attempt), record, result, stop="")
         turn = replace(turn, unverified=move.fields.values.get("unverified", turn.unverified))
     return turn, move
 
@@ -71,7 +71,7 @@ def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
 
 
 def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
-    refused = VerificationResult(success=False, errors=["no box here"], ground=Ground.REFUSED)
+    refused = VerificationResult(success=False, errors=["no box here"], ground=ResultGround.REFUSED)
     _, move = verified(turn, refused)
     assert (move.next, move.judged) == (Link(FAIL, 1), False)
     assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="config", reason="no box here")
@@ -79,13 +79,13 @@ def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_
 
 # What was found, told with file and line: in the end message, to the model of an escalation, after a person's note.
 
-SYNTAX = issue("PYTHON_SYNTAX", "en", file="add.py", line=1, problem="'(' was never closed")
-MISSING = issue("MISSING_FILE", "en", file="b.py", path="b.py", suggestion="")
+SYNTAX = build_gate_issue("PYTHON_SYNTAX", "en", file="add.py", line=1, problem="'(' was never closed")
+MISSING = build_gate_issue("MISSING_FILE", "en", file="b.py", path="b.py", suggestion="")
 TOLD = f"PYTHON_SYNTAX: add.py:1: {SYNTAX.message}"
 
 
 def gates(*found: ValidationIssue) -> VerificationResult:
-    return gates_result(GateReport(results=(GateResult(gate="syntax", issues=found),)))
+    return build_gates_result(GateReport(results=(GateResult(gate="syntax", issues=found),)))
 
 
 def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
@@ -103,7 +103,9 @@ def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
 
 def verified_by_gates(escalation: Escalation | None) -> Move:
     record = AttemptRecord(number=1, text="Done.")
-    return after_verification(turn_to_escalate(escalation), Link(PHASE_VERIFY, 1), record, gates(SYNTAX), stop="")
+    return transition_after_verification(
+        turn_to_escalate(escalation), Link(PHASE_VERIFY, 1), record, gates(SYNTAX), stop=""
+    )
 
 
 def test_a_finding_is_told_with_code_place_and_message() -> None:
@@ -137,16 +139,16 @@ def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
 
 
 def test_feedback_tells_each_finding_of_a_gate_once() -> None:
-    told = feedback_on(gates(SYNTAX, MISSING))
+    told = compose_feedback(gates(SYNTAX, MISSING))
     for found in (SYNTAX, MISSING):
         assert told.count(found.message) == 1
         assert told.count(found.fix_hint) == 1
 
 
 def test_feedback_of_a_verifier_keeps_errors_and_advice() -> None:
-    told = feedback_on(VerificationResult(success=False, errors=["no docstring", "no test"], feedback="Add both."))
+    told = compose_feedback(VerificationResult(success=False, errors=["no docstring", "no test"], feedback="Add both."))
     assert told == "- no docstring\n- no test\n\nAdd both."
-    same = feedback_on(VerificationResult(success=False, errors=["no docstring"], feedback="no docstring"))
+    same = compose_feedback(VerificationResult(success=False, errors=["no docstring"], feedback="no docstring"))
     assert same == "- no docstring"
 
 
@@ -235,7 +237,7 @@ def test_the_text_of_a_chat_is_gone_on_from() -> None:
     assert (move.next, move.facts.values["text"], move.facts.values["feedback"]) == (
         Link(RETRY, 2),
         TEXT,
-        go_on_feedback(TEXT),
+        continuation_feedback(TEXT),
     )
     assert goes_on(move)
 

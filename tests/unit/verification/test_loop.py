@@ -14,19 +14,19 @@ import pytest
 
 from worker.verification import (
     FeedbackChannel,
-    Ground,
     PhaseRun,
     PhaseVerificationFailed,
+    ResultGround,
     VerificationResult,
     VerifiedPhase,
     verify_with_retries,
 )
-from worker.verification.gates.scratch import PREFIX, scratch_folder, sweep
+from worker.verification.gates.scratch import PREFIX, scratch_folder, sweep_scratch
 
 GOOD = VerificationResult(True, checks_passed=["files_exist"])
 
 
-def bad(*errors: str, feedback: str | None = None, ground: Ground = Ground.VERDICT) -> VerificationResult:
+def bad(*errors: str, feedback: str | None = None, ground: ResultGround = ResultGround.VERDICT) -> VerificationResult:
     return VerificationResult(False, feedback, list(errors), ground=ground)
 
 
@@ -137,7 +137,7 @@ async def test_a_verifier_that_crashes_is_an_error_that_says_so_and_costs_no_run
 
 
 async def test_an_answer_without_a_verdict_is_asked_for_again_not_passed(tmp_path: Path) -> None:
-    phase = Phase(tmp_path, [bad("the verifier gave no verdict", ground=Ground.NO_VERDICT), GOOD])
+    phase = Phase(tmp_path, [bad("the verifier gave no verdict", ground=ResultGround.NO_VERDICT), GOOD])
     verified = await phase.go()
     assert (verified.attempt, len(phase.asked)) == (2, 1)
 
@@ -164,7 +164,7 @@ async def test_feedback_that_cannot_be_written_ends_the_loop_and_says_so(tmp_pat
 
 
 async def test_a_verification_that_was_stopped_ends_the_loop(tmp_path: Path) -> None:
-    phase = Phase(tmp_path, [bad("the verifier was stopped: cancelled", ground=Ground.STOPPED)])
+    phase = Phase(tmp_path, [bad("the verifier was stopped: cancelled", ground=ResultGround.STOPPED)])
     await phase.fail()
     assert len(phase.asked) == 1
 
@@ -291,9 +291,9 @@ def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(tmp_path:
     with scratch_folder(tmp_path) as mine:
         subprocess.run([sys.executable, "-c", _DIES, str(tmp_path)], check=False)
         assert len(list(tmp_path.iterdir())) == 2
-        assert sweep(tmp_path) == 1
+        assert sweep_scratch(tmp_path) == 1
         assert list(tmp_path.iterdir()) == [mine]
-    assert sweep(tmp_path) == 0
+    assert sweep_scratch(tmp_path) == 0
 
 
 def test_the_next_verification_sweeps_too(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_link_and_a_file_of_that_name_are_let_alone(tmp_path: Path) -> None:
     precious.mkdir()
     (tmp_path / f"{PREFIX}link").symlink_to(precious)
     (tmp_path / f"{PREFIX}file").touch()
-    assert sweep(tmp_path) == 0
+    assert sweep_scratch(tmp_path) == 0
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -319,11 +319,11 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
     def made_and_swept(prefix: str, dir: Path) -> str:  # noqa: A002 - as mkdtemp has it
         made.append(real(prefix=prefix, dir=dir))
         if len(made) == 1:
-            sweep(dir)
+            sweep_scratch(dir)
         return made[-1]
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
     with scratch_folder(tmp_path) as fresh:
         assert fresh.is_dir()
-        assert sweep(tmp_path) == 0
+        assert sweep_scratch(tmp_path) == 0
     assert len(made) == 2

@@ -89,7 +89,7 @@ def test_every_code_that_a_gate_names_is_in_its_table() -> None:
     named = {
         code
         for path in (ROOT / "worker/verification").rglob("*.py")
-        for code in re.findall(r"""\bissue\(\s*["']([A-Z_]+)""", path.read_text())
+        for code in re.findall(r"""\bbuild_gate_issue\(\s*["']([A-Z_]+)""", path.read_text())
     }
     assert len(named) > 5
     assert named <= set(CODES)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.verification.verdict import NoVerdict, read_verdict
+from worker.verification.verdict import VerdictError, read_verdict
 
 NONCE = "5f1c0ffee5f1c0ffee5f1c0ffee5f1c0"
 
@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[list[str], str | None]] = {
     [pytest.param(answer, said, id=what) for what, (answers, said) in REFUSED.items() for answer in answers],
 )
 def test_whatever_is_no_verdict_is_not_verified(answer: str, said: str | None) -> None:
-    with pytest.raises(NoVerdict, match=said):
+    with pytest.raises(VerdictError, match=said):
         read_verdict(answer, NONCE)
 
 
@@ -110,13 +110,13 @@ def test_a_rejection_without_a_word_still_says_so() -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("text", ["{" * 300_000, '{"a":' * 60_000, "[" * 200_000, '{"a":[' * 40_000])
 def test_a_hostile_answer_is_read_in_bounded_time(text: str) -> None:
-    with pytest.raises(NoVerdict):
+    with pytest.raises(VerdictError):
         read_verdict(text, NONCE)
 
 
 @given(st.text())
 def test_no_text_without_the_nonce_verifies(text: str) -> None:
-    with pytest.raises(NoVerdict):
+    with pytest.raises(VerdictError):
         read_verdict(text, NONCE)
 
 
@@ -136,7 +136,7 @@ json_values = st.recursive(
 def test_only_a_true_success_without_errors_verifies(said: dict[str, Any]) -> None:
     try:
         found = read_verdict(json.dumps(said), NONCE)
-    except NoVerdict:
+    except VerdictError:
         return
     assert found.success is said["success"]
     assert found.success or found.errors

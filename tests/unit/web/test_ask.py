@@ -29,7 +29,7 @@ from api_client.web.openwebui.background import TITLE_CHARS, answer_task, backgr
 from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
-from worker.cli.installation.openwebui import icon
+from worker.cli.installation.openwebui import draw_icon
 
 SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)
 
@@ -245,7 +245,7 @@ def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
 # Images and files in a chat: what reaches the turn, what is refused, and that the chat goes on.
 
 PAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": ""}
-PNG = "data:image/png;base64," + b64encode(icon("a")).decode()
+PNG = "data:image/png;base64," + b64encode(draw_icon("a")).decode()
 
 
 def image(url: str = PNG) -> dict[str, Any]:
@@ -293,7 +293,7 @@ async def test_a_model_with_eyes_gets_the_image_and_the_message_names_its_file(t
     await post(turns, user(image()), vision=True)
     [request] = turns.submitted
     [found] = request.images
-    assert found.content == icon("a")
+    assert found.content == draw_icon("a")
     assert images_named(request.prompt) == [found.name]
     assert TurnRequest.from_json(request.to_json()) == request
 
@@ -331,7 +331,7 @@ async def test_what_is_no_image_is_refused_and_never_fetched(turns: FakeTurns, u
 
 
 async def test_the_images_of_one_message_are_bounded(turns: FakeTurns) -> None:
-    many = [image("data:image/png;base64," + b64encode(icon(str(one))).decode()) for one in range(MAX_IMAGES + 1)]
+    many = [image("data:image/png;base64," + b64encode(draw_icon(str(one))).decode()) for one in range(MAX_IMAGES + 1)]
     assert (await post(turns, user(*many), vision=True)).json()["error"]["code"] == "image_unreadable"
     assert (await post(turns, user(*many[1:]), vision=True)).status_code == 200
     assert len(turns.submitted[0].images) == MAX_IMAGES

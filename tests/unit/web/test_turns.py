@@ -18,7 +18,7 @@ from api_client.web.openwebui.failure import failure_text
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
 from worker.enforcement.validators.adr_structure import ADRStructureValidator
-from worker.runners.transcript import refused
+from worker.runners.transcript import refusal_verdict
 
 TURN = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 EVENTS = f"/v1/turns/{TURN_ID}/events"
@@ -302,10 +302,10 @@ def test_the_turn_is_named_and_not_linked_since_its_page_wants_a_sign_in() -> No
 
 def test_a_refusal_without_words_and_one_with_them_are_told_once() -> None:
     for said, shown in (("", ""), ("I will not.", "I will not. ")):
-        reason = refused(said, {}, filtered=False).reason
+        reason = refusal_verdict(said, {}, filtered=False).reason
         error = ending("refused", "en", [broken_off("refused", "en", reason)], "refused")
         text = failure_text(data("refused", code="refused", message=error), "en", "turn-1")
         assert text == f"The model refused the request. {shown}Ask differently, or ask another model. (turn-1)"
-    filtered = refused("", {}, filtered=True).reason
+    filtered = refusal_verdict("", {}, filtered=True).reason
     error = ending("refused", "en", [broken_off("filtered", "en", filtered)], "refused")
     assert "stopped the answer. Ask" in failure_text(data("refused", code="refused", message=error), "en", "turn-1")

@@ -12,9 +12,9 @@ from api_client.build_identity import build_identity
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
 from api_client.setting_checks.registry import find_setting_faults
-from worker.cli.checks.finding import Finding, report
-from worker.cli.config import describe
-from worker.cli.output import json_option, one_line
+from worker.cli.checks.finding import Finding, print_findings
+from worker.cli.config import describe_settings
+from worker.cli.output import fit_line, json_option
 from worker.logs import configure_logging
 
 
@@ -29,25 +29,25 @@ def doctor(with_settings: bool, as_json: bool) -> None:
     """
     configure_logging(Settings(log_level="error"))  # findings say the same, and stdout is for them
     if with_settings and not as_json:
-        for row in _settings():
-            click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")
-    report(examine(), as_json=as_json, more={"settings": _settings()} if as_json else {})
+        for row in _describe_settings():
+            click.echo(f"{row['name']}={fit_line(row['value'])}   ({row['origin']})")
+    print_findings(examine_installation(), as_json=as_json, more={"settings": _describe_settings()} if as_json else {})
 
 
-def _settings() -> list[dict[str, str]]:
+def _describe_settings() -> list[dict[str, str]]:
     try:
-        return describe(load(), os.environ)
+        return describe_settings(load(), os.environ)
     except SettingsError:
         return []
 
 
-def examine() -> Iterator[Finding]:
+def examine_installation() -> Iterator[Finding]:
     """Run all checks and yield their findings, causes before consequences."""
-    from worker.cli.checks.broker import brokers
-    from worker.cli.checks.callers import callers
-    from worker.cli.checks.machine import machine
-    from worker.cli.checks.plugins import plugin_checks, plugins
-    from worker.cli.checks.workers import workers
+    from worker.cli.checks.broker import check_brokers
+    from worker.cli.checks.callers import check_callers
+    from worker.cli.checks.machine import check_machine
+    from worker.cli.checks.plugins import check_plugins, run_plugin_checks
+    from worker.cli.checks.workers import check_workers
 
     try:
         settings = load()
@@ -56,30 +56,32 @@ def examine() -> Iterator[Finding]:
             yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
         return
     yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
-    yield from plugins()
+    yield from check_plugins()
     for fault in find_setting_faults(settings):
         yield Finding(fault.check, "wrong", fault.message, fault.fix)
-    yield from machine(settings)
-    about_the_store = [*brokers(settings)]
+    yield from check_machine(settings)
+    about_the_store = [*check_brokers(settings)]
     yield from about_the_store
     if any(found.state == "wrong" and found.check in {"store", "restore", "submit"} for found in about_the_store):
         yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
     else:
-        yield from workers(settings)
-    yield from plugin_checks(settings)
-    yield from callers(settings)
-    yield from _of_agents(settings)
+        yield from check_workers(settings)
+    yield from run_plugin_checks(settings)
+    yield from check_callers(settings)
+    yield from _check_agents(settings)
 
 
-def _of_agents(settings: Settings) -> Iterator[Finding]:
-    from worker.cli.checks.claude import claude
-    from worker.cli.checks.machine import alike
-    from worker.cli.checks.models import models
+def _check_agents(settings: Settings) -> Iterator[Finding]:
+    from worker.cli.checks.claude import check_claude
+    from worker.cli.checks.machine import group_models
+    from worker.cli.checks.models import check_models
 
-    yield from models(settings)
+    yield from check_models(settings)
     using = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]
-    for named, own in alike(settings, using, ("claude_path", "claude_api_key", "claude_env", "box", "box_hosts")):
-        for found in claude(own):
+    for named, own in group_models(
+        settings, using, ("claude_path", "claude_api_key", "claude_env", "box", "box_hosts")
+    ):
+        for found in check_claude(own):
             yield found if set(named) == set(using) else replace(found, message=f"{', '.join(named)}: {found.message}")
     if not using:
         yield Finding("claude", "ok", "no model of HELIX_MODELS uses claude_cli: not looked at")

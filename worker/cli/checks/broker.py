@@ -17,9 +17,9 @@ from api_client.store.cluster import slot_of
 from api_client.store.commands import CANCEL
 from api_client.store.half_restored import refuse_half_restored
 from worker.cli.checks.finding import Finding
-from worker.cli.output import number_of
-from worker.cli.store_access import asked
-from worker.processes.append_only_file import files_in, without_holes
+from worker.cli.output import count_noun
+from worker.cli.store_access import run_with_settings
+from worker.processes.append_only_file import find_append_only_files, remove_holes
 
 LOWEST = (7, 0)
 #: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
@@ -36,7 +36,7 @@ _ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
 Info = Mapping[str, Any]
 
 
-def brokers(settings: Settings) -> Iterator[Finding]:
+def check_brokers(settings: Settings) -> Iterator[Finding]:
     """Check the broker and the store; if both are one server, check it once."""
     if not settings.store_url:
         yield Finding(
@@ -46,15 +46,15 @@ def brokers(settings: Settings) -> Iterator[Finding]:
             "go to its folder (or set HELIX_ROOT), set REDIS_URL, or run `turns up`",
         )
         return
-    found = [*server("store", settings)]
+    found = [*check_server("store", settings)]
     yield from found
     if found[0].state == "ok":
-        yield from submits(settings)
+        yield from check_submit(settings)
     if settings.broker_url != settings.store_url:
-        yield from server("broker", replace(settings, store_url=settings.broker_url))
+        yield from check_server("broker", replace(settings, store_url=settings.broker_url))
 
 
-def server(name: str, settings: Settings) -> Iterator[Finding]:
+def check_server(name: str, settings: Settings) -> Iterator[Finding]:
     """Check one Redis or Valkey server: reachable, recent enough, persistent, replicated."""
     from redis.exceptions import NoPermissionError, RedisError
 
@@ -67,15 +67,19 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
             redis.ping()
             write_mark(redis, settings.namespace)
             yield Finding(name, "ok", f"answers and takes writes at {where}")
-            yield clock(name, redis)
+            yield check_clock(name, redis)
             try:
                 info: Info = redis.info()
-                asked = {each: _setting(redis, each) for each in _ASKED}
-                directory = _setting(redis, "dir") if _is_embedded(settings) else None
+                asked = {each: _read_server_setting(redis, each) for each in _ASKED}
+                directory = _read_server_setting(redis, "dir") if _is_embedded(settings) else None
                 least, synced = asked["min-replicas-to-write"], asked["appendfsync"]
-                yield from fail_over(name, asked["cluster-node-timeout"], settings)
-                yield from unread(name, asked)
-                priority = _setting(redis, "replica-priority") if settings.store_url.startswith("sentinel:") else "0"
+                yield from check_fail_over(name, asked["cluster-node-timeout"], settings)
+                yield from report_unread_settings(name, asked)
+                priority = (
+                    _read_server_setting(redis, "replica-priority")
+                    if settings.store_url.startswith("sentinel:")
+                    else "0"
+                )
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
@@ -87,20 +91,20 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
         said = f"does not answer at {where}: {error or type(error).__name__}"
         yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
         return
-    yield from mode(name, info, settings)
-    yield version(name, info)
-    yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
-    yield persistence(name, info)
-    yield from append_only_files(name, directory, info)
-    yield from power(name, synced, settings)
-    yield eviction(name, info)
+    yield from check_mode(name, info, settings)
+    yield check_version(name, info)
+    yield from check_replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
+    yield check_persistence(name, info)
+    yield from check_append_only_files(name, directory, info)
+    yield from check_power(name, synced, settings)
+    yield check_memory(name, info)
     if info.get("role", "master") != "master":
         yield Finding(
             f"{name} role", "wrong", "is a replica: it takes no writes", "name the master, or use sentinel://"
         )
 
 
-def _setting(redis: Any, name: str) -> str | None:
+def _read_server_setting(redis: Any, name: str) -> str | None:
     from redis.exceptions import RedisError
 
     try:
@@ -109,16 +113,16 @@ def _setting(redis: Any, name: str) -> str | None:
         return None
 
 
-def unread(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
+def report_unread_settings(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
     """Report the settings that the server did not tell."""
     if silent := [each for each, value in asked.items() if value is None]:
         yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
-def submits(settings: Settings) -> Iterator[Finding]:
+def check_submit(settings: Settings) -> Iterator[Finding]:
     """Check that the store accepts turns, by running the store commands of a submit."""
 
-    async def tried(client: TurnsClient) -> dict[str, str]:
+    async def try_submit(client: TurnsClient) -> dict[str, str]:
         cancel, of_none = client.store.command(CANCEL), client.submitter.new_id()
         await client.store.change(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
         await client.allowances.take("doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001)
@@ -130,7 +134,7 @@ def submits(settings: Settings) -> Iterator[Finding]:
 
     try:
         refuse_half_restored(settings)
-        troubles = asked(settings, tried)
+        troubles = run_with_settings(settings, try_submit)
     except SettingsError as error:
         yield Finding("restore", "wrong", error.problems[0], "see docs/operations.md, Back up and restore")
         return
@@ -143,21 +147,23 @@ def submits(settings: Settings) -> Iterator[Finding]:
     yield Finding("submit", "ok", "the store carries out what a submit asks of it")
 
 
-def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
+def check_append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
     """Check if a full disk may have damaged the append-only file."""
     check, refused = f"{name} append-only file", info.get("errorstat_MISCONF", {}).get("count", 0)
-    if directory and any(without_holes(text := each.read_bytes()) != text for each in files_in(Path(directory))):
+    if directory and any(
+        remove_holes(text := each.read_bytes()) != text for each in find_append_only_files(Path(directory))
+    ):
         fix = "make room on its disk: it is rewritten then, and else repaired when `turns up` starts again"
         yield Finding(check, "wrong", "a full disk left a hole in it: no server reads it so", fix)
     elif refused and not directory:
         fix = (
             "run BGREWRITEAOF on the server before it restarts, then CONFIG RESETSTAT (docs/operations.md, A full disk)"
         )
-        said = f"the server refused {number_of(refused, 'write')} because of its disk: its file may have a hole"
+        said = f"the server refused {count_noun(refused, 'write')} because of its disk: its file may have a hole"
         yield Finding(check, "warning", said, fix)
 
 
-def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
+def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
     """Check that a node of a Redis Cluster is also configured as a cluster."""
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
@@ -171,7 +177,7 @@ def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
         yield Finding(f"{name} mode", "wrong", "is a node of a cluster, and is asked as one server", fix)
 
 
-def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
+def check_fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
     """Check if leases outlast a fail-over of a cluster.
 
     Args:
@@ -188,7 +194,7 @@ def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterat
     yield Finding(check, "warning", f"{said}: after a fail-over agents begin again", fix)
 
 
-def replication(
+def check_replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
     """Check if a fail-over of this server can lose acknowledged writes.
@@ -200,10 +206,10 @@ def replication(
         copies: replicas that a write waits for.
     """
     listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
-    replicas = online(info)
+    replicas = count_online_replicas(info)
     if durability == "replicated" and replicas < copies:
         alone = "one copy only: do not fail over now; " if listed and not replicas else ""
-        found = "no replica is in step" if not replicas else f"{number_of(replicas, 'replica')} in step, not {copies}"
+        found = "no replica is in step" if not replicas else f"{count_noun(replicas, 'replica')} in step, not {copies}"
         fix = "start replicas of it, wait until they have caught up, or lower HELIX_DURABILITY"
         yield Finding(check, "wrong", f"{alone}{found}: with HELIX_DURABILITY=replicated no turn is taken", fix)
     elif listed and (least is None or int(least) < copies):
@@ -220,17 +226,17 @@ def replication(
         said = "this master may be promoted again before it has caught up: its replica-priority is not 0"
         yield Finding(check, "warning", said, fix)
     elif listed:
-        said = f"{number_of(replicas, 'replica')} in step, min-replicas-to-write {least}, WAIT {copies} before answers"
+        said = f"{count_noun(replicas, 'replica')} in step, min-replicas-to-write {least}, WAIT {copies} before answers"
         yield Finding(check, "ok", said)
 
 
-def online(info: Info) -> int:
+def count_online_replicas(info: Info) -> int:
     """Return how many replicas have caught up with the server."""
     listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
     return sum(each.get("state") == "online" for each in listed)
 
 
-def clock(name: str, redis: Any) -> Finding:
+def check_clock(name: str, redis: Any) -> Finding:
     """Compare the server's clock with this machine's."""
     before = time.time()
     seconds, micros = redis.time()
@@ -241,7 +247,7 @@ def clock(name: str, redis: Any) -> Finding:
     return Finding(f"{name} clock", "warning", f"differs from this machine's by {skew:+.1f} s", fix)
 
 
-def version(name: str, info: Info) -> Finding:
+def check_version(name: str, info: Info) -> Finding:
     """Check if the server is recent enough and patched."""
     kind = "valkey" if "valkey_version" in info else "redis"
     text = str(info.get(f"{kind}_version", "0.0.0"))
@@ -257,7 +263,7 @@ def version(name: str, info: Info) -> Finding:
     return Finding(check, "ok", f"{kind} {text}")
 
 
-def persistence(name: str, info: Info) -> Finding:
+def check_persistence(name: str, info: Info) -> Finding:
     """Check if acknowledged writes reach the disk within a second."""
     check = f"{name} persistence"
     if not int(info.get("aof_enabled", 0)):
@@ -273,7 +279,7 @@ def _is_embedded(settings: Settings) -> bool:
     return settings.store_url.startswith("unix://") and settings.store_url.endswith("/valkey.sock")
 
 
-def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
+def check_power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
     """Check if acknowledged writes survive a power failure; ``synced`` is the server's appendfsync."""
     if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
         return
@@ -285,7 +291,7 @@ def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding
     yield Finding(f"{name} power", "warning", f"appendfsync is {synced}: {lost[synced]}", fix)
 
 
-def eviction(name: str, info: Info) -> Finding:
+def check_memory(name: str, info: Info) -> Finding:
     """Check if the server may evict data or is about to refuse writes."""
     check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":

@@ -11,21 +11,25 @@ from api_client.contract.errors import HelixError
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
-from worker.cli.store_access import asked
+from worker.cli.store_access import run_with_settings
 
 _BITS, _DAY_SECONDS = 128, 86_400
 #: Alphabets of keys, smallest first; other characters count as in the last.
 _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + string.digits + "-_")
 
 
-def callers(settings: Settings) -> Iterator[Finding]:
+def check_callers(settings: Settings) -> Iterator[Finding]:
     """Check for weak API keys and for proxies that are not trusted."""
     for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
-        if weak := sum(most_bits(key) < _BITS for key in keys):
+        if weak := sum(estimate_entropy(key) < _BITS for key in keys):
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"
             yield Finding("keys", "warning", message, "make them with `turns keys create`, or `openssl rand -hex 32`")
     try:
-        noted = asked(settings, lambda client: client.store.noted(UNTRUSTED_PROXY)) if settings.store_url else ""
+        noted = (
+            run_with_settings(settings, lambda client: client.store.noted(UNTRUSTED_PROXY))
+            if settings.store_url
+            else ""
+        )
     except HelixError:
         return
     address, _, at = noted.partition(" ")
@@ -35,7 +39,7 @@ def callers(settings: Settings) -> Iterator[Finding]:
         yield Finding("proxy", "warning", message, fix)
 
 
-def most_bits(key: str) -> float:
+def estimate_entropy(key: str) -> float:
     """Return an upper bound of a key's entropy in bits."""
     letters = set(key)
     size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
-from worker.cli.checks.models import _version_of
+from worker.cli.checks.models import _read_version
 
 #: The version whose behaviour was measured (docs/claude-cli.md).
 MEASURED = "2.1.329"
@@ -22,7 +22,7 @@ _NOWHERE = "http://127.0.0.1:9"
 _SECONDS = 60.0
 
 
-def claude(settings: Settings) -> Iterator[Finding]:
+def check_claude(settings: Settings) -> Iterator[Finding]:
     """Check the Claude CLI: installed, of a known version, with a key and working hooks."""
     from worker.runners.claude.cli_program import find_program
 
@@ -31,16 +31,16 @@ def claude(settings: Settings) -> Iterator[Finding]:
     except SettingsError as error:
         yield Finding("claude", "wrong", error.problems[0], "install it, or set HELIX_CLAUDE_PATH to where it is")
         return
-    yield version(program)
-    yield key(settings)
-    yield from other_service(settings)
-    yield hooks(settings)
+    yield check_version(program)
+    yield check_key(settings)
+    yield from check_other_service(settings)
+    yield check_hooks(settings)
 
 
-def version(program: str) -> Finding:
+def check_version(program: str) -> Finding:
     """Check if the installed CLI is the version whose behaviour was measured."""
     try:
-        found = _version_of(program)
+        found = _read_version(program)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("claude version", "wrong", f"{program} does not run: {error}", "install it again")
     if found.split()[0] == MEASURED:
@@ -49,7 +49,7 @@ def version(program: str) -> Finding:
     return Finding("claude version", "warning", f"{program} says {found}; measured was {MEASURED}", fix)
 
 
-def key(settings: Settings) -> Finding:
+def check_key(settings: Settings) -> Finding:
     """Check if the settings give agents credentials for the CLI."""
     if settings.claude_api_key:
         return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
@@ -59,7 +59,7 @@ def key(settings: Settings) -> Finding:
     return Finding("claude key", "warning", "no key in this environment; the workers need one", fix)
 
 
-def other_service(settings: Settings) -> Iterator[Finding]:
+def check_other_service(settings: Settings) -> Iterator[Finding]:
     """Report Bedrock and similar services, whose calls bypass the model proxy and its call log."""
     used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
     if used:
@@ -71,14 +71,14 @@ def other_service(settings: Settings) -> Iterator[Finding]:
         yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)
 
 
-def hooks(settings: Settings) -> Finding:
+def check_hooks(settings: Settings) -> Finding:
     """Run the CLI once to check if hooks work: without them no run ever counts as complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
-    from worker.runners.guard.box import obstacle
-    from worker.runners.guard.processes import Processes
+    from worker.runners.guard.box import find_obstacle
+    from worker.runners.guard.processes import AgentProcesses
 
-    if settings.box == "required" and (problem := obstacle()):
+    if settings.box == "required" and (problem := find_obstacle()):
         said = f"not tried, because HELIX_BOX=required lets no agent start: {problem}"
         return Finding("claude hooks", "wrong", said, "see the finding about the box")
 
@@ -86,7 +86,7 @@ def hooks(settings: Settings) -> Finding:
         reason = ""
         lease_ends = time.monotonic() + _SECONDS
 
-    agents = Processes()
+    agents = AgentProcesses()
     try:
         with tempfile.TemporaryDirectory() as folder:
             workdir = Path(folder)
@@ -105,11 +105,11 @@ def hooks(settings: Settings) -> Finding:
             nowhere = replace(settings, claude_api_url=_NOWHERE, claude_api_key="none")
             completion = ClaudeCliRunner(agents, nowhere).run(order, lambda _: None, Never()).completion
     finally:
-        agents.stop()
-    return judge_hooks(completion.evidence.get("hooks", []), completion.reason)
+        agents.stop_guard()
+    return report_hooks(completion.evidence.get("hooks", []), completion.reason)
 
 
-def judge_hooks(ran: list[str], reason: str) -> Finding:
+def report_hooks(ran: list[str], reason: str) -> Finding:
     """Report the hooks seen in a run that reached no service."""
     missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
     if not missing:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 
 from worker.cli import NO
-from worker.cli.output import one_line, safe, write_json
+from worker.cli.output import fit_line, strip_control, write_json
 
 _MARKS = {"ok": "ok", "warning": "! ", "wrong": "X "}
 
@@ -26,7 +26,7 @@ class Finding:
     fix: str = ""
 
 
-def report(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+def print_findings(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
     """Print each finding as it comes, or all as JSON. Exit with code 1 if a finding is wrong.
 
     Args:
@@ -36,9 +36,9 @@ def report(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] |
     for finding in found:
         findings.append(finding)
         if not as_json:
-            click.echo(f"{_MARKS[finding.state]}  {finding.check}: {one_line(finding.message, 300)}")
+            click.echo(f"{_MARKS[finding.state]}  {finding.check}: {fit_line(finding.message, 300)}")
             if finding.fix:
-                click.echo(f"      fix: {safe(finding.fix)}")
+                click.echo(f"      fix: {strip_control(finding.fix)}")
     listed, wrong = [asdict(finding) for finding in findings], sum(one.state == "wrong" for one in findings)
     if as_json:
         write_json({"wrong": wrong, "findings": listed, **more} if more else listed)

@@ -18,8 +18,8 @@ from api_client.contract.settings import Settings
 from api_client.policies import Policies
 from api_client.workers.fleet import disk
 from worker.cli.checks.finding import Finding, State
-from worker.cli.policy import unheld_rules
-from worker.runners.tool_rules.shell_words import parser
+from worker.cli.policy import find_unenforced_rules
+from worker.runners.tool_rules.shell_words import find_parser
 
 #: Remedies for a folder that cannot be written, by error number.
 _WAYS_TO_WRITE = {
@@ -33,19 +33,23 @@ _STRENGTHEN = "install bubblewrap 0.8 or later, and let the workers' user make n
 _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box can be made', says how"
 
 
-def machine(settings: Settings) -> Iterator[Finding]:
+def check_machine(settings: Settings) -> Iterator[Finding]:
     """Check this machine's disk, session folder, sandbox, validators and policies."""
-    room = disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
+    room = disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
-    yield sessions(settings)
-    for named, own in alike(settings, settings.models, ("box", "box_hosts")):
-        yield box(replace(own, models={model: settings.models[model] for model in named}))
+    yield check_sessions(settings)
+    for named, own in group_models(settings, settings.models, ("box", "box_hosts")):
+        yield check_sandbox(replace(own, models={model: settings.models[model] for model in named}))
     active = [settings.validators, *(settings.of_model(model).validators for model in settings.models)]
-    yield validators(tuple(dict.fromkeys(name for names in active for name in names)), offered_validators())
-    yield from policies(settings)
+    yield check_active_validators(
+        tuple(dict.fromkeys(name for names in active for name in names)), offered_validators()
+    )
+    yield from check_policies(settings)
 
 
-def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> Iterator[tuple[Sequence[str], Settings]]:
+def group_models(
+    settings: Settings, models: Iterable[str], names: Sequence[str]
+) -> Iterator[tuple[Sequence[str], Settings]]:
     """Group models with equal values of some settings, and yield each group with its settings."""
     found: dict[str, list[str]] = {}
     for model in models:
@@ -54,9 +58,9 @@ def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> It
         yield named, settings.of_model(named[0])
 
 
-def sessions(settings: Settings) -> Finding:
+def check_sessions(settings: Settings) -> Finding:
     """Check if sessions can be written, by writing a file to their folder or its nearest existing parent."""
-    folder = _existing(settings.sessions_dir)
+    folder = _nearest_existing(settings.sessions_dir)
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:
         draft.write_text("may be removed")
@@ -71,36 +75,38 @@ def sessions(settings: Settings) -> Finding:
     return Finding("sessions", "ok", f"{settings.sessions_dir} can be written")
 
 
-def box(settings: Settings) -> Finding:
+def check_sandbox(settings: Settings) -> Finding:
     """Report which sandbox agents run in, or why they run without one."""
-    from worker.runners.guard.box import network_obstacle, obstacle, weakness
+    from worker.runners.guard.box import find_network_obstacle, find_obstacle, find_weakness
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
     unboxed: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
     if settings.box == "off":
         return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _SWITCH)
-    if problem := obstacle():
+    if problem := find_obstacle():
         missing = "not installed" in problem
-        problem += "; the container is the box, with the limits and the network you give it" if in_container() else ""
+        problem += (
+            "; the container is the box, with the limits and the network you give it" if is_in_container() else ""
+        )
         return Finding("box", unboxed, f"none, HELIX_BOX={settings.box}: {problem}", _INSTALL if missing else _ALLOW)
-    if problem := network_obstacle():
+    if problem := find_network_obstacle():
         said = f"agents in it reach what this machine reaches: {problem}"
         return Finding("box", unboxed, f"a box on the machine's network, HELIX_BOX={settings.box}; {said}", _ALLOW)
     who = "every agent runs" if settings.box == "required" else "claude_cli runs"
     hosts = f" and {', '.join(settings.box_hosts)}" if settings.box_hosts else ""
     said = f"{who} in a bubblewrap box, whose network leads to its model{hosts} alone"
-    if lacking := weakness():
+    if lacking := find_weakness():
         return Finding("box", "warning", f"{said}; {lacking}", _STRENGTHEN)
     return Finding("box", "ok", said)
 
 
-def in_container(root: Path = Path("/")) -> bool:
+def is_in_container(root: Path = Path("/")) -> bool:
     """Return True in a container of Docker, Podman or Kubernetes that identifies itself."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv", root / "var/run/secrets/kubernetes.io")
     return any(mark.exists() for mark in marks)
 
 
-def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
+def check_active_validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
     """Check if every active validator is installed."""
     if missing := [name for name in active if name not in offered]:
         fix = "install the package that offers it wherever relay and workers run, or change HELIX_VALIDATORS"
@@ -110,7 +116,7 @@ def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
     return Finding("validators", "ok", f"active: {', '.join(active) or 'none'}{more}")
 
 
-def policies(settings: Settings) -> Iterator[Finding]:
+def check_policies(settings: Settings) -> Iterator[Finding]:
     """Check if the policy files are valid, as a relay would load them now."""
     read = Policies(settings)
     try:
@@ -125,9 +131,11 @@ def policies(settings: Settings) -> Iterator[Finding]:
         source = read.read(path)
         yield Finding("policy", "ok", f"{path}: hash {source.hash}")
         fix = "docs/policy.md has a table of what holds which agent"
-        yield from (Finding("tool rules", "warning", why, fix) for why in unheld_rules(source.tools, settings.models))
+        yield from (
+            Finding("tool rules", "warning", why, fix) for why in find_unenforced_rules(source.tools, settings.models)
+        )
         with contextlib.suppress(FileNotFoundError):
-            parser()
+            find_parser()
             continue
         said, fix = (
             "rules fit every command line: shfmt is not beside Python",
@@ -136,7 +144,7 @@ def policies(settings: Settings) -> Iterator[Finding]:
         yield Finding("tool rules", "warning", said, fix)
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder

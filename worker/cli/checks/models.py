@@ -23,49 +23,49 @@ _URL_FIX = "correct HELIX_OPENAI_URL, or url in the model's block of the setting
 _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the settings file"
 
 
-def models(settings: Settings) -> Iterator[Finding]:
+def check_models(settings: Settings) -> Iterator[Finding]:
     """Check each model; ask each model service once for its list of models."""
-    from worker.agents import runner_names
-    from worker.agents.ability import broken, lacking, listed_name, never_works
+    from worker.agents import list_runner_names
+    from worker.agents.ability import find_listed_name, find_missing_program, find_permanent_obstacle, try_program
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
         runner = spec.partition(":")[0]
-        if problem := never_works(settings, model):
-            yield Finding(f"model {model}", "wrong", problem, _fix(runner, runner_names()))
+        if problem := find_permanent_obstacle(settings, model):
+            yield Finding(f"model {model}", "wrong", problem, _suggest_fix(runner, list_runner_names()))
             continue
         own = settings.of_model(model)
-        if why := lacking(settings, model):
+        if why := find_missing_program(settings, model):
             yield Finding(f"model {model}", "warning", f"not on this machine: {why}", _PROGRAM_FIX)
             continue
-        yield from tested(settings, model)
-        if why := broken(settings, model):
-            yield Finding(f"model {model}", "wrong", why, _fix(runner, runner_names()))
+        yield from check_certified_version(settings, model)
+        if why := try_program(settings, model):
+            yield Finding(f"model {model}", "wrong", why, _suggest_fix(runner, list_runner_names()))
             continue
-        if not (option := listed_name(settings, model)):
+        if not (option := find_listed_name(settings, model)):
             yield Finding(f"model {model}", "ok", f"runs with {spec}")
             continue
         service = (own.openai_url, own.openai_api_key)
         if service not in asked:
-            asked[service] = listed(*service)
-        yield judge(model, option, own.openai_url, asked[service], spec)
+            asked[service] = list_service_models(*service)
+        yield check_listed(model, option, own.openai_url, asked[service], spec)
 
 
-def problems(settings: Settings) -> list[str]:
+def list_model_problems(settings: Settings) -> list[str]:
     """Return a line for each model that can never work with these settings."""
-    from worker.agents.ability import never_works
+    from worker.agents.ability import find_permanent_obstacle
 
-    found = ((model, never_works(settings, model)) for model in settings.models)
+    found = ((model, find_permanent_obstacle(settings, model)) for model in settings.models)
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
 
 
-def tested(settings: Settings, model: str) -> Iterator[Finding]:
+def check_certified_version(settings: Settings, model: str) -> Iterator[Finding]:
     """Check if an agent's program has the certified version."""
-    from worker.agents.ability import certified_program
+    from worker.agents.ability import find_certified_program
 
-    program, wanted = certified_program(settings, model)
+    program, wanted = find_certified_program(settings, model)
     try:
-        said = _version_of(program) if wanted else ""
+        said = _read_version(program) if wanted else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         said = f"nothing: {error}"
     if wanted and not re.search(rf"(?<![\d.]){re.escape(wanted)}(?![\d.])", said):
@@ -73,14 +73,14 @@ def tested(settings: Settings, model: str) -> Iterator[Finding]:
         yield Finding(f"version {model}", "warning", f"{program} says {said}; certified was {wanted}", fix)
 
 
-def _version_of(program: str) -> str:
+def _read_version(program: str) -> str:
     with tempfile.TemporaryDirectory() as home:
         env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
         done = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False)
     return done.stdout.decode("utf-8", "replace").strip()[:200] or "nothing"
 
 
-def _fix(runner: str, known: tuple[str, ...]) -> str:
+def _suggest_fix(runner: str, known: tuple[str, ...]) -> str:
     match runner:
         case "scripted":
             return "correct the path or the script (docs/scripted-agent.md); a relative path counts from HELIX_ROOT"
@@ -91,7 +91,7 @@ def _fix(runner: str, known: tuple[str, ...]) -> str:
     return f"name one of {', '.join(known)} in HELIX_MODELS, or install the package that offers it"
 
 
-def listed(url: str, key: str) -> Finding | frozenset[str] | None:
+def list_service_models(url: str, key: str) -> Finding | frozenset[str] | None:
     """Return the models that a service lists: None if it has no list, a finding if the request fails."""
     request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
     if key:
@@ -114,7 +114,7 @@ def listed(url: str, key: str) -> Finding | frozenset[str] | None:
         return None
 
 
-def judge(
+def check_listed(
     model: str, option: str, url: str, found: Finding | frozenset[str] | None, spec: str = "openai_http"
 ) -> Finding:
     """Check if a service lists the model."""

@@ -13,11 +13,11 @@ from worker.cli.checks.finding import Finding
 _FIX = "install the package again, or take it away"
 
 
-def plugins() -> Iterator[Finding]:
+def check_plugins() -> Iterator[Finding]:
     """Yield a finding for each plug-in that cannot be imported, then one for all others."""
     said = []
     for group, noun in GROUPS.items():
-        problems = {name: _problem_of(group, name) for name in sorted(find_plugins(group))}
+        problems = {name: _find_problem(group, name) for name in sorted(find_plugins(group))}
         for name, problem in problems.items():
             if problem:
                 yield Finding(f"plug-in {name}", "warning", problem, _FIX)
@@ -28,7 +28,7 @@ def plugins() -> Iterator[Finding]:
     yield Finding("plug-ins", "ok", "; ".join(said) or "none")
 
 
-def plugin_checks(settings: Settings) -> Iterator[Finding]:
+def run_plugin_checks(settings: Settings) -> Iterator[Finding]:
     """Run the checks of plug-ins; a check that raises is a finding."""
     for name in sorted(find_plugins(CHECK)):
         try:
@@ -39,7 +39,7 @@ def plugin_checks(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "warning", f"the plug-in's check failed: {error!r}", _FIX)
 
 
-def _problem_of(group: str, name: str) -> str:
+def _find_problem(group: str, name: str) -> str:
     if group == COMMAND and name in COMMANDS:
         return f"the command {name!r} is one of ours, which no plug-in replaces"
     try:

@@ -16,8 +16,8 @@ from api_client.workers.probe import QueueProbe
 from api_client.workers.reason import Reason
 from api_client.workers.standing import InstallationState
 from worker.cli.checks.finding import Finding, State
-from worker.cli.output import number_of
-from worker.cli.store_access import asked
+from worker.cli.output import count_noun
+from worker.cli.store_access import run_with_settings
 from worker.turns.loops.rounds import SLOW_SHARE
 
 _PROBE_SECONDS = 5.0
@@ -29,21 +29,21 @@ _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
 }
 
 
-def workers(settings: Settings) -> Iterator[Finding]:
+def check_workers(settings: Settings) -> Iterator[Finding]:
     """Check the workers, also by sending a probe message through the broker."""
     if not settings.store_url:
         return
     try:
-        standing, probes, messages, untraced, account = asked(settings, _ask)
+        standing, probes, messages, untraced, account = run_with_settings(settings, _read_state)
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
     reports, now = standing.reports, time.time()
-    yield from stuck(standing)
-    yield from everybody(reports, now)
-    yield from leases(reports, now, settings.lease_seconds)
-    yield from shared(standing)
-    yield from same_validators(reports)
+    yield from report_alerts(standing)
+    yield from check_presence(reports, now)
+    yield from check_leases(reports, now, settings.lease_seconds)
+    yield from check_shared_sessions(standing)
+    yield from check_same_validators(reports)
     blamed = {alert.check for alert in standing.alerts}
     for probe in probes:
         if not blamed & {
@@ -52,13 +52,13 @@ def workers(settings: Settings) -> Iterator[Finding]:
             "sick",
             "quiet",
         }:  # otherwise the missing workers explain the failed probe
-            yield claimed(probe)
-    yield kept(account)
-    yield from backlog(standing, messages)
-    yield from traces(untraced)
+            yield report_probe(probe)
+    yield check_turns_kept(account)
+    yield from check_backlog(standing, messages)
+    yield from check_traces(untraced)
 
 
-async def _ask(
+async def _read_state(
     client: TurnsClient,
 ) -> tuple[InstallationState, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
     standing = await client.workers.standing()  # before the probe, which says nothing about turns
@@ -68,7 +68,7 @@ async def _ask(
     return standing, probes, messages, untraced, await client.figures.account()
 
 
-def stuck(standing: InstallationState) -> Iterator[Finding]:
+def report_alerts(standing: InstallationState) -> Iterator[Finding]:
     """Report alerts, causes first, then free slots and waiting turns, in the words of the overview page."""
     for alert in standing.alerts:
         if alert.check != "disk":  # the check of the disk reports this
@@ -86,25 +86,25 @@ def stuck(standing: InstallationState) -> Iterator[Finding]:
     if not blamed & {"reaper", "waiting"}:
         longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
         yield Finding(
-            "waiting", "ok", f"{number_of(len(standing.waiting), 'turn')} could run now{longest}; none is stuck"
+            "waiting", "ok", f"{count_noun(len(standing.waiting), 'turn')} could run now{longest}; none is stuck"
         )
     for each in standing.waits:
         reason = each.wait.reason.value
         words = each.wait.words()
         if each.wait.reason is not Reason.STUCK and not any(words in alert.message for alert in standing.alerts):
             longest = f"the longest for {max(0.0, standing.at - each.since):.0f} s"
-            words = f"{number_of(each.count, 'turn')}, {longest}: {words}"
+            words = f"{count_noun(each.count, 'turn')}, {longest}: {words}"
             state: State = "ok" if each.wait.severity == "ok" else "warning"
             yield Finding(f"waits {reason}", state, words, "" if state == "ok" else each.wait.fix)
 
 
-def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
+def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
     """Check if all workers of the last day are still there."""
     if not reports:
         return
     lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
     if not lost:
-        yield Finding("workers there", "ok", f"{number_of(there, 'worker')} there, and none is missing")
+        yield Finding("workers there", "ok", f"{count_noun(there, 'worker')} there, and none is missing")
         return
     names = ", ".join(f"{each.name} (silent for {now - each.at:.0f} s)" for each in lost)
     fix = "start them again; who was taken away for good is forgotten after a day"
@@ -112,7 +112,7 @@ def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
     yield Finding("workers there", "warning", said, fix)
 
 
-def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
+def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
     """Check if every worker renews its leases in time."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
@@ -123,13 +123,13 @@ def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) ->
         yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
 
 
-def shared(standing: InstallationState) -> Iterator[Finding]:
+def check_shared_sessions(standing: InstallationState) -> Iterator[Finding]:
     """Report that all workers see the same session folder, unless an alert says otherwise."""
     if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
-def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
+def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
     """Check if all workers have the same validators, as each must be able to validate any turn."""
     offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
     everything = frozenset[str]().union(*offers.values())
@@ -143,16 +143,18 @@ def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
         yield Finding("validators offered", "ok", "all workers offer the same validators")
 
 
-def kept(account: Account) -> Finding:
+def check_turns_kept(account: Account) -> Finding:
     """Check if every acknowledged turn has ended or is still in progress."""
-    said = f"{number_of(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
+    said = (
+        f"{count_noun(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
+    )
     if not account.lost:
         return Finding("turns kept", "ok", f"{said}, 0 lost")
     fix = "a record was removed, or the store lost data: compare with your backup (`turns restore`) and the store's log"
     return Finding("turns kept", "wrong", f"{said}, {account.lost} lost", fix)
 
 
-def claimed(probe: QueueProbe) -> Finding:
+def report_probe(probe: QueueProbe) -> Finding:
     """Report whether a worker claimed the probe message of a queue."""
     check = f"claim {probe.queue}"
     if probe.state == "claimed":
@@ -163,18 +165,18 @@ def claimed(probe: QueueProbe) -> Finding:
     return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", START)
 
 
-def backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
+def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
     """Report the messages in queues and the dead letters."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
     if standing.dead:
         fix = "`turns dead list`; then `turns replay --outcome dead` or `turns drop --all`"
-        yield Finding("dead letters", "warning", f"{number_of(standing.dead, 'turn')} took down workers", fix)
+        yield Finding("dead letters", "warning", f"{count_noun(standing.dead, 'turn')} took down workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
 
 
-def traces(untraced: int | None) -> Iterator[Finding]:
+def check_traces(untraced: int | None) -> Iterator[Finding]:
     """Check if finished turns are sent as traces, if tracing was ever started."""
     if untraced:
         fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import click
 
 from api_client.client import TurnsClient
-from worker.cli.output import json_option, one_line, write_list, write_said
-from worker.cli.store_access import whoami, with_client
+from worker.cli.output import fit_line, json_option, write_list, write_result
+from worker.cli.store_access import describe_caller, run_with_client
 
 
 @click.group()
@@ -22,7 +22,7 @@ def flow() -> None:
 def show(as_json: bool) -> None:
     """Show each version: its share of sessions, its policy, and whether it was rolled back."""
 
-    async def read(client: TurnsClient) -> list[dict[str, object]]:
+    async def read_versions(client: TurnsClient) -> list[dict[str, object]]:
         active, gone = await client.flows.active(), await client.flows.rolled_back()
         total = sum(active.values())
         found = []
@@ -43,24 +43,24 @@ def show(as_json: bool) -> None:
             )
         return found
 
-    found = with_client(read)
+    found = run_with_client(read_versions)
     head = ("version", "weight", "sessions", "policy", "prompt template", "bound", "")
-    write_list(as_json, found, "", head, map(_version_line, found))
+    write_list(as_json, found, "", head, map(_version_row, found))
 
 
-def _version_line(each: Mapping[str, object]) -> tuple[str, ...]:
+def _version_row(each: Mapping[str, object]) -> tuple[str, ...]:
     bound, gone = each["max_failure_rate"], each["rolled_back"]
     said = ""
     if isinstance(gone, dict):
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(gone["at"]))
-        said = f"rolled back at {at} by {one_line(gone['by'], 40)}"
-        said += f": {one_line(gone['why'], 80)}" if gone["why"] else ""
+        said = f"rolled back at {at} by {fit_line(gone['by'], 40)}"
+        said += f": {fit_line(gone['why'], 80)}" if gone["why"] else ""
     return (
         str(each["version"]),
         str(each["weight"]),
         f"{each['share']:.0%}",
         str(each["policy"]) or "-",
-        one_line(each["prompt_template"], 60) or "-",
+        fit_line(each["prompt_template"], 60) or "-",
         f"{bound:.0%}" if isinstance(bound, float) else "-",
         said,
     )
@@ -76,11 +76,11 @@ def rollback(version: str, why: str, as_json: bool) -> None:
     Its sessions continue with other versions. Running turns keep VERSION until they end.
     """
 
-    async def act(client: TurnsClient) -> Mapping[str, int]:
-        async with client.orders.place("flow.rollback", by=whoami(), detail=version):
-            return await client.flows.roll_back(version, by=whoami(), why=why)
+    async def roll_back(client: TurnsClient) -> Mapping[str, int]:
+        async with client.orders.place("flow.rollback", by=describe_caller(), detail=version):
+            return await client.flows.roll_back(version, by=describe_caller(), why=why)
 
-    _done(with_client(act), as_json, f"{version} gets no more turns")
+    _print_shares(run_with_client(roll_back), as_json, f"{version} gets no more turns")
 
 
 @flow.command()
@@ -89,13 +89,13 @@ def rollback(version: str, why: str, as_json: bool) -> None:
 def resume(version: str, as_json: bool) -> None:
     """Give VERSION its share of turns again. Earlier failures no longer count for its limit."""
 
-    async def act(client: TurnsClient) -> Mapping[str, int]:
-        async with client.orders.place("flow.resume", by=whoami(), detail=version):
-            return await client.flows.resume(version, by=whoami())
+    async def resume_version(client: TurnsClient) -> Mapping[str, int]:
+        async with client.orders.place("flow.resume", by=describe_caller(), detail=version):
+            return await client.flows.resume(version, by=describe_caller())
 
-    _done(with_client(act), as_json, f"{version} gets turns again")
+    _print_shares(run_with_client(resume_version), as_json, f"{version} gets turns again")
 
 
-def _done(active: Mapping[str, int], as_json: bool, said: str) -> None:
+def _print_shares(active: Mapping[str, int], as_json: bool, said: str) -> None:
     shares = ", ".join(f"{name}={weight}" for name, weight in active.items())
-    write_said(as_json, {"active": dict(active)}, f"{said}; sessions: {shares}")
+    write_result(as_json, {"active": dict(active)}, f"{said}; sessions: {shares}")

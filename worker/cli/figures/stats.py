@@ -10,14 +10,14 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS
 from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow, share
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.store_access import since_option, span, with_client
+from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
+from worker.cli.store_access import build_since_option, parse_span, run_with_client
 
 _COLUMNS = 5
 
 
 @click.command("retry-rate")
-@since_option("1h", "How far back: 90s, 30m, 1h, 7d, 2w.")
+@build_since_option("1h", "How far back: 90s, 30m, 1h, 7d, 2w.")
 @click.option("--by", type=click.Choice(RETRY_BREAKDOWNS), help="Break it down.")
 @click.option("--model", default="", help="Of this model alone.")
 @click.option("--every", type=click.Choice(list(BUCKETS)), help="Show how it went: a line for each.")
@@ -28,46 +28,46 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     By validator or code: the share of validated attempts that were rejected. Attempts lost to crashes do not count.
     """
     try:
-        rate = with_client(lambda client: client.figures.retry_rate(since, by or "", every or "", model))
+        rate = run_with_client(lambda client: client.figures.retry_rate(since, by or "", every or "", model))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
         write_json(rate.to_dict())
         return
-    click.echo(f"{percent(rate.rate)} of {number_of(rate.turns, 'finished turn')} asked again ({rate.retried})")
+    click.echo(f"{format_percent(rate.rate)} of {count_noun(rate.turns, 'finished turn')} asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
         headings = ("rejected", "of judged", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
-        rows = [(one_line(r.name, 60), str(r.rejected), str(r.validated), percent(r.rate)) for r in rate.rows]
+        rows = [(fit_line(r.name, 60), str(r.rejected), str(r.validated), format_percent(r.rate)) for r in rate.rows]
         write_table([(by, *headings), *rows])
     if rate.pieces:
         click.echo()
-        write_table(_course(rate))
-        if still := sum(not _counts(piece) for piece in rate.pieces):
-            click.echo(f"left out: {number_of(still, str(every))} without a turn")
+        write_table(_history_rows(rate))
+        if still := sum(not _has_data(piece) for piece in rate.pieces):
+            click.echo(f"left out: {count_noun(still, str(every))} without a turn")
 
 
-def _course(rate: RetryRate) -> list[tuple[str, ...]]:
+def _history_rows(rate: RetryRate) -> list[tuple[str, ...]]:
     names = [row.name for row in rate.rows[:_COLUMNS]]
-    head = ("from", "turns", "again", "rate", *(one_line(name, 30) for name in names))
+    head = ("from", "turns", "again", "rate", *(fit_line(name, 30) for name in names))
     lines = [head]
-    for piece in filter(_counts, rate.pieces):
+    for piece in filter(_has_data, rate.pieces):
         rows = {row.name: row for row in piece.rows}
         when = f"{datetime.fromtimestamp(piece.start).astimezone():%Y-%m-%d %H:%M%z}"
-        whole = (when, str(piece.turns), str(piece.retried), percent(piece.rate))
-        lines.append((*whole, *(_cell(rows.get(name)) for name in names)))
+        whole = (when, str(piece.turns), str(piece.retried), format_percent(piece.rate))
+        lines.append((*whole, *(_format_share(rows.get(name)) for name in names)))
     return lines
 
 
-def _counts(piece: RetryRate) -> bool:
+def _has_data(piece: RetryRate) -> bool:
     return bool(piece.turns or any(row.validated for row in piece.rows))
 
 
-def _cell(row: Share | None) -> str:
-    return f"{percent(row.rate)} of {row.validated}" if row and row.validated else "-"
+def _format_share(row: Share | None) -> str:
+    return f"{format_percent(row.rate)} of {row.validated}" if row and row.validated else "-"
 
 
-def percent(rate: float | None) -> str:
+def format_percent(rate: float | None) -> str:
     """Format a share as a percentage."""
     return "-" if rate is None else f"{rate:.1%}"
 
@@ -78,9 +78,11 @@ _RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "esca
 
 
 @click.command()
-@since_option("24h")
+@build_since_option("24h")
 @click.option("--by", type=click.Choice(BREAKDOWNS), help="Break it down.")
-@click.option("--against", callback=span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d.")
+@click.option(
+    "--against", callback=parse_span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d."
+)
 @json_option
 def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
     """Show how turns ended and what agents used.
@@ -88,11 +90,11 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
     Turns and agent runs count when they end. "failed" tokens and money belong to runs whose answer was rejected.
     """
 
-    async def read(client: TurnsClient) -> list[Stats]:
+    async def read_stats(client: TurnsClient) -> list[Stats]:
         found = [await client.figures.stats(since, by or "")]
         return [*found, await client.figures.stats(since, by or "", ago_seconds=against)] if against else found
 
-    found = with_client(read)
+    found = run_with_client(read_stats)
     if as_json:
         earlier = {"against": found[1].to_dict()} if against else {}
         write_json({**found[0].to_dict(), **earlier})
@@ -100,14 +102,14 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
     for number, each in enumerate(found):
         if number:
             click.echo("\nthe same time, earlier:\n")
-        _write(each)
+        _print_stats(each)
 
 
-def _write(stats: Stats) -> None:
+def _print_stats(stats: Stats) -> None:
     total = stats.total
     click.echo(
-        f"{number_of(total.turns, 'turn')} finished: {percent(share(total.passed, total.turns))} passed, "
-        f"{percent(share(total.asked_again, total.turns))} were asked again; "
+        f"{count_noun(total.turns, 'turn')} finished: {format_percent(share(total.passed, total.turns))} passed, "
+        f"{format_percent(share(total.asked_again, total.turns))} were asked again; "
         f"{stats.lost} of {stats.started} agent runs and judgements lost to crashes"
     )
     rules = [row for row in stats.rows if isinstance(row, RuleRow)]
@@ -115,24 +117,32 @@ def _write(stats: Stats) -> None:
     click.echo()
     if stats.by in {"validator", "code", "validator_model"}:
         write_table(
-            [(stats.by.replace("_", " / "), *_RULES_HEAD), *((one_line(row.name, 60), *_rule(row)) for row in rules)]
+            [
+                (stats.by.replace("_", " / "), *_RULES_HEAD),
+                *((fit_line(row.name, 60), *_rule_cells(row)) for row in rules),
+            ]
         )
     else:
         used = stats.by in {"", "model", "owner", "key"}
         head = (stats.by, *_TURNS_HEAD, *(_USED_HEAD if used else ()))
-        write_table([head, *((one_line(row.name, 60), *_turns(row), *(_used(row) if used else ())) for row in turns)])
-    for line in _of_phases(stats):
+        write_table(
+            [
+                head,
+                *((fit_line(row.name, 60), *_turn_cells(row), *(_usage_cells(row) if used else ())) for row in turns),
+            ]
+        )
+    for line in _describe_phases(stats):
         click.echo(f"\n{line}")
     click.echo()
-    write_table([("took", "times", "mean", "p50", "p95"), *map(_took, stats.durations)])
+    write_table([("took", "times", "mean", "p50", "p95"), *map(_duration_row, stats.durations)])
 
 
-def _of_phases(stats: Stats) -> Iterator[str]:
+def _describe_phases(stats: Stats) -> Iterator[str]:
     row = stats.phases
     if row.judged:
         attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"
         yield (
-            f"phases: {row.judged} attempts verified, {percent(row.rate)} passed{attempts}; "
+            f"phases: {row.judged} attempts verified, {format_percent(row.rate)} passed{attempts}; "
             f"{row.asked_again} asked again, {row.escalated} handed on, {row.failed} failed"
         )
     if any(stats.escalated.values()):
@@ -141,22 +151,22 @@ def _of_phases(stats: Stats) -> Iterator[str]:
         yield f"handed on: {model} to another model, {person} to a person; decided: {decided}"
 
 
-def _turns(row: TurnRow) -> tuple[str, ...]:
+def _turn_cells(row: TurnRow) -> tuple[str, ...]:
     return tuple(
         map(str, (row.turns, row.passed, row.asked_again, row.repaired, row.gave_up, row.errors, row.cancelled))
     )
 
 
-def _used(row: TurnRow) -> tuple[str, ...]:
+def _usage_cells(row: TurnRow) -> tuple[str, ...]:
     numbers = (row.runs, row.rejected, row.tokens, row.failed_tokens)
     return (*map(str, numbers), f"{row.cost_usd:.4f}", f"{row.failed_cost_usd:.4f}")
 
 
-def _rule(row: RuleRow) -> tuple[str, ...]:
+def _rule_cells(row: RuleRow) -> tuple[str, ...]:
     followed = (row.retried, row.fallback, row.escalated, row.failed, row.gave_up)
-    return (str(row.rejected), str(row.judged), percent(row.rate), *map(str, followed))
+    return (str(row.rejected), str(row.judged), format_percent(row.rate), *map(str, followed))
 
 
-def _took(duration: Duration) -> tuple[str, ...]:
+def _duration_row(duration: Duration) -> tuple[str, ...]:
     times = (duration.mean, duration.quantile(0.5), duration.quantile(0.95))
     return (duration.name, str(duration.count), *("-" if each is None else f"{each:.2f} s" for each in times))

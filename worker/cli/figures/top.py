@@ -18,10 +18,10 @@ from api_client.figures.figures import SPANS
 from api_client.overview import Overview, overview
 from api_client.store import heed_cancellation
 from api_client.workers.fleet import OwnerLine
-from worker.cli.figures.stats import percent
-from worker.cli.output import json_option, number_of, one_line, write_json
-from worker.cli.store_access import with_client
-from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
+from worker.cli.figures.stats import format_percent
+from worker.cli.output import count_noun, fit_line, json_option, write_json
+from worker.cli.store_access import run_with_client
+from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, style_line
 
 #: Switch to the alternate screen without cursor, and back; move home; clear to the end of the line, of the screen.
 _ENTER, _LEAVE, _HOME, _REST_OF_LINE, _REST = (
@@ -48,29 +48,29 @@ def top(span: str, every: float, once: bool, as_json: bool) -> None:
     Ctrl-C ends it. With --json each refresh is one line of JSON.
     """
 
-    async def look(client: TurnsClient) -> None:
+    async def show_overview(client: TurnsClient) -> None:
         if as_json or once or not sys.stdout.isatty():
             while True:
                 seen = await overview(client, span, rows=_ROWS)
                 if as_json:
                     write_json(seen.to_dict())
                 else:
-                    click.echo("\n".join(line.text for line in frame(seen, _PRINTED_WIDTH, _ROWS)))
+                    click.echo("\n".join(line.text for line in render_frame(seen, _PRINTED_WIDTH, _ROWS)))
                 if once or not as_json:
                     return
                 heed_cancellation()
                 await asyncio.sleep(every)
-        with _screen():
+        with _alternate_screen():
             while True:
-                await _draw(client, span)
+                await _draw_overview(client, span)
                 heed_cancellation()
                 await asyncio.sleep(every)
 
-    with_client(look)
+    run_with_client(show_overview)
 
 
 @contextlib.contextmanager
-def _screen() -> Iterator[None]:
+def _alternate_screen() -> Iterator[None]:
     sys.stdout.write(_ENTER)
     try:
         yield
@@ -79,32 +79,32 @@ def _screen() -> Iterator[None]:
         sys.stdout.flush()
 
 
-async def _draw(client: TurnsClient, span: str) -> None:
+async def _draw_overview(client: TurnsClient, span: str) -> None:
     size = shutil.get_terminal_size()
     try:
-        lines = frame(await overview(client, span, rows=_ROWS), size.columns, size.lines - 1)
+        lines = render_frame(await overview(client, span, rows=_ROWS), size.columns, size.lines - 1)
     except StoreUnavailable as error:
         lines = [Line(f"{time.strftime('%H:%M:%S')}  {error}; trying again", BAD)]
-    sys.stdout.write(_HOME + "".join(f"{styled(line)}{_REST_OF_LINE}\n" for line in lines) + _REST)
+    sys.stdout.write(_HOME + "".join(f"{style_line(line)}{_REST_OF_LINE}\n" for line in lines) + _REST)
     sys.stdout.flush()
 
 
-def frame(seen: Overview, width: int, height: int) -> list[Line]:
+def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
     """Render the overview as at most ``height`` lines of at most ``width`` characters."""
     total, span = seen.figures.whole.total, seen.figures.span
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:
-        waiting += f" ({seen.could_run} could run, oldest {_span(seen.at - seen.oldest_waiting)})"
-    clock, workers = time.strftime("%H:%M:%S", time.localtime(seen.at)), number_of(seen.fleet.agents, "worker")
+        waiting += f" ({seen.could_run} could run, oldest {_format_duration(seen.at - seen.oldest_waiting)})"
+    clock, workers = time.strftime("%H:%M:%S", time.localtime(seen.at)), count_noun(seen.fleet.agents, "worker")
     slots = f"{seen.fleet.free} of {seen.fleet.slots} slots free"
     head = [
         Line(f"{clock}  {seen.working} at work  {waiting}  {workers}, {slots}", BOLD),
         Line(
-            f"last {span}: {total.turns} finished  {percent(seen.retry_rate)} asked again  "
+            f"last {span}: {total.turns} finished  {format_percent(seen.retry_rate)} asked again  "
             + "  ".join(f"{count} {outcome}" for outcome, count in seen.figures.outcomes.items())
         ),
         Line(
-            f"{number_of(seen.dead_count, 'dead letter')}: turns dead list" if seen.dead_count else "no dead letters",
+            f"{count_noun(seen.dead_count, 'dead letter')}: turns dead list" if seen.dead_count else "no dead letters",
             BAD if seen.dead_count else DIM,
         ),
     ]
@@ -112,17 +112,17 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
         head.append(Line(f"{seen.suspended_count} waiting for a person: turns inbox list", WARN))
     head += [Line(f"{each.message}: {each.fix}", WARN if each.severity == "warning" else BAD) for each in seen.alerts]
     head += [
-        Line(f"{number_of(each.count, 'turn')}, {_span(seen.at - each.since)}: {each.wait.words()}", DIM)
+        Line(f"{count_noun(each.count, 'turn')}, {_format_duration(seen.at - each.since)}: {each.wait.words()}", DIM)
         for each in seen.waits
     ]
     rules = [
-        Line(f"  {row.name:<18} {percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
+        Line(f"  {row.name:<18} {format_percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
         for row in seen.figures.rules
     ]
-    latest = [_ended(turn) for turn in seen.latest[:5]]
-    owners = [_owner(each) for each in seen.owners] if len(seen.owners) > 1 else []
+    latest = [_ended_line(turn) for turn in seen.latest[:5]]
+    owners = [_owner_line(each) for each in seen.owners] if len(seen.owners) > 1 else []
     room = height - len(head) - len(rules) - len(latest) - len(owners) - 6 - 2 * bool(owners)
-    running = [_running(turn, seen) for turn in seen.longest[: max(1, room)]]
+    running = [_running_line(turn, seen) for turn in seen.longest[: max(1, room)]]
     blocks = [
         (head, ""),
         (owners, "OWNERS"),
@@ -140,28 +140,28 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     ]
 
 
-def _running(turn: Turn, seen: Overview) -> Line:
+def _running_line(turn: Turn, seen: Overview) -> Line:
     started = seen.attempt_starts.get(turn.turn_id, 0.0)
     attempt = f"attempt {turn.attempt}/{turn.max_attempts}"
     state = "lost" if turn.turn_id in seen.lost else "stopping" if turn.stop else turn.state.value
-    age, agent = _span(seen.at - turn.created_at), _span(seen.at - started) if started else ""
-    text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"
+    age, agent = _format_duration(seen.at - turn.created_at), _format_duration(seen.at - started) if started else ""
+    text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {fit_line(turn.request.prompt, 60)}"
     return Line(text, WARN if turn.attempt > 1 else PLAIN)
 
 
-def _owner(each: OwnerLine) -> Line:
+def _owner_line(each: OwnerLine) -> Line:
     share = f"weight {each.weight}" + (f", {each.at_once} at once" if each.at_once else "")
-    return Line(f"  {one_line(each.name, 40):<40}  {each.working:>4} at work  {each.waiting:>6} waiting  {share}")
+    return Line(f"  {fit_line(each.name, 40):<40}  {each.working:>4} at work  {each.waiting:>6} waiting  {share}")
 
 
-def _ended(turn: Turn) -> Line:
+def _ended_line(turn: Turn) -> Line:
     outcome = turn.outcome.value if turn.outcome else ""
-    took = _span(turn.finished_at - turn.created_at)
-    text = f"  {took:>8}  {outcome:<18}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"
+    took = _format_duration(turn.finished_at - turn.created_at)
+    text = f"  {took:>8}  {outcome:<18}  {turn.turn_id}  {fit_line(turn.request.prompt, 60)}"
     return Line(text, GOOD if turn.outcome and turn.outcome.success else BAD)
 
 
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Format a duration briefly: 4.2s, 41s, 3m20s, 2h05m."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f}s"

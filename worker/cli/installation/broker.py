@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from api_client.contract.settings import load
-from worker.cli.output import json_option, write_said
+from worker.cli.output import json_option, write_result
 from worker.processes import programs
 
 
@@ -27,7 +27,7 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
 
     settings = load()
     server = EmbeddedBroker(
-        directory or programs.state_dir(settings) / "broker", durability=settings.durability, port=port
+        directory or programs.ensure_state_dir(settings) / "broker", durability=settings.durability, port=port
     )
     handle = os.open(server.lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -36,6 +36,6 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
         raise BrokerError(f"a broker already runs on {server.directory}") from error
     os.set_inheritable(handle, True)
     found = {"redis_url": server.url, "server": str(server.server.path), "version": server.server.version}
-    write_said(as_json, found, f"REDIS_URL={server.url}")
-    command = server.command()
+    write_result(as_json, found, f"REDIS_URL={server.url}")
+    command = server.build_command()
     os.execv(command[0], command)  # noqa: S606 - no shell is meant

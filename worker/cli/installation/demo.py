@@ -20,11 +20,11 @@ from api_client.contract.errors import HelixError
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
-from worker.cli.figures.stats import percent
-from worker.cli.installation.listening import Address
-from worker.cli.installation.scenes import SCENES, Result, Scene
-from worker.cli.installation.up import Installation, plan
-from worker.cli.output import json_option, number_of, safe, write_json, write_table
+from worker.cli.figures.stats import format_percent
+from worker.cli.installation.listening import RelayBinding
+from worker.cli.installation.scenes import SCENES, Scene, SceneResult
+from worker.cli.installation.up import Installation, plan_installation
+from worker.cli.output import count_noun, json_option, strip_control, write_json, write_table
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
 from worker.logs import configure_logging
 from worker.processes.supervisor import Supervisor
@@ -68,9 +68,9 @@ def demo(locale: str, as_json: bool) -> None:
     logs = directory / "logs"
     logs.mkdir()
     try:
-        installation = plan(settings, Address(port=0), processes=1)  # a scene kills this process
+        installation = plan_installation(settings, RelayBinding(port=0), processes=1)  # a scene kills this process
         with Supervisor(installation.programs, logs=logs) as supervisor:
-            results = asyncio.run(_play(installation, supervisor, locale, as_json=as_json))
+            results = asyncio.run(_play_scenes(installation, supervisor, locale, as_json=as_json))
     except BaseException:
         click.echo(f"turns: the demo was interrupted; its logs are in {logs}", err=True)
         raise
@@ -80,15 +80,17 @@ def demo(locale: str, as_json: bool) -> None:
         raise HelixError("the demo did not come out as expected:\n" + "\n".join(problems))
 
 
-async def _play(installation: Installation, supervisor: Supervisor, locale: str, *, as_json: bool) -> list[Result]:
+async def _play_scenes(
+    installation: Installation, supervisor: Supervisor, locale: str, *, as_json: bool
+) -> list[SceneResult]:
     from openai import AsyncOpenAI
 
     timeline = None if as_json else Timeline(indent="  ")
     if timeline:
-        timeline.write(Line(f"  broker  {installation.broker.split('  ')[0]}, append-only file on"))
-        timeline.write(Line(f"  worker  Celery, {installation.settings.run_slots} agents at once"))
-        timeline.write(Line(f"  web     {installation.addresses['web_url']}/v1"))
-        timeline.write(Line("  agent   scripted (no API key needed)"))
+        timeline.write_line(Line(f"  broker  {installation.broker.split('  ')[0]}, append-only file on"))
+        timeline.write_line(Line(f"  worker  Celery, {installation.settings.run_slots} agents at once"))
+        timeline.write_line(Line(f"  web     {installation.addresses['web_url']}/v1"))
+        timeline.write_line(Line("  agent   scripted (no API key needed)"))
     results = []
     async with (
         TurnsClient(installation.settings) as client,
@@ -96,18 +98,18 @@ async def _play(installation: Installation, supervisor: Supervisor, locale: str,
     ):
         for number, scene in enumerate(SCENES):
             if timeline:
-                timeline.write(Line(f"\n({chr(ord('a') + number)}) {scene.title}", BOLD))
-                timeline.write(Line(f"    user: {getattr(scene, locale)}", DIM))
+                timeline.write_line(Line(f"\n({chr(ord('a') + number)}) {scene.title}", BOLD))
+                timeline.write_line(Line(f"    user: {getattr(scene, locale)}", DIM))
             result = await _play_scene(
                 scene, getattr(scene, locale), f"demo-{number}", client, chat, supervisor, timeline
             )
             results.append(result)
             if timeline:
-                _show(result, timeline)
+                _show_result(result, timeline)
             else:
                 write_json(result.to_dict())
         if timeline:
-            await _conclude(client, timeline, results)
+            await _print_retry_rate(client, timeline, results)
     return results
 
 
@@ -119,7 +121,7 @@ async def _play_scene(
     chat: AsyncOpenAI,
     supervisor: Supervisor,
     timeline: Timeline | None,
-) -> Result:
+) -> SceneResult:
     from openai import APIError
 
     begun = time.monotonic()
@@ -130,7 +132,7 @@ async def _play_scene(
         extra_headers={"X-Conversation-ID": chat_id},
     )
     turn_id = response.headers["x-turn-id"]
-    watching = asyncio.create_task(_watch(scene, client, turn_id, supervisor, timeline))
+    watching = asyncio.create_task(_watch_turn(scene, client, turn_id, supervisor, timeline))
     text, error = "", ""
     try:
         async with asyncio.timeout(_TURN_SECONDS):
@@ -140,7 +142,7 @@ async def _play_scene(
         error = problem.message
     await watching
     seconds = time.monotonic() - begun
-    return Result(
+    return SceneResult(
         scene=scene,
         turn=await client.reader.get(turn_id),
         seconds=seconds,
@@ -149,11 +151,11 @@ async def _play_scene(
     )
 
 
-async def _watch(
+async def _watch_turn(
     scene: Scene, client: TurnsClient, turn_id: str, supervisor: Supervisor, timeline: Timeline | None
 ) -> None:
     to_kill, written = scene.kill_worker, 0
-    show: Callable[[Event], None] = timeline.show if timeline else lambda event: None
+    show: Callable[[Event], None] = timeline.show_event if timeline else lambda event: None
     async for event in client.reader.follow(turn_id):
         if event is None:
             continue
@@ -163,36 +165,39 @@ async def _watch(
             to_kill = False
             pid = await asyncio.to_thread(supervisor.kill, "worker-1")
             if timeline:
-                timeline.write(Line(f"               kill -9 {pid}: the worker is gone, its agent with it", BAD))
+                timeline.write_line(Line(f"               kill -9 {pid}: the worker is gone, its agent with it", BAD))
 
 
-def _show(result: Result, timeline: Timeline) -> None:
+def _show_result(result: SceneResult, timeline: Timeline) -> None:
     if result.client_error:
-        for line in safe(result.client_error).splitlines():
-            timeline.write(Line(f"    chat: {line}", WARN))
+        for line in strip_control(result.client_error).splitlines():
+            timeline.write_line(Line(f"    chat: {line}", WARN))
     else:
-        first, *rest = [line for line in safe(result.client_text).splitlines() if line.strip()]
-        more = f"  ... ({number_of(len(rest), 'more line')})" if rest else ""
-        timeline.write(Line(f"    chat: {first}{more}"))
+        first, *rest = [line for line in strip_control(result.client_text).splitlines() if line.strip()]
+        more = f"  ... ({count_noun(len(rest), 'more line')})" if rest else ""
+        timeline.write_line(Line(f"    chat: {first}{more}"))
     if result.turn.step:
-        timeline.write(Line(f"    step: {result.turn.step} ({result.turn.step_source})", DIM))
+        timeline.write_line(Line(f"    step: {result.turn.step} ({result.turn.step_source})", DIM))
     for problem in result.problems:
-        timeline.write(Line(f"    NOT AS EXPECTED: {problem}", BAD))
+        timeline.write_line(Line(f"    NOT AS EXPECTED: {problem}", BAD))
     if not result.problems:
-        timeline.write(Line(f"    as expected: {result.turn.outcome}, {result.seconds:.1f} s", GOOD))
+        timeline.write_line(Line(f"    as expected: {result.turn.outcome}, {result.seconds:.1f} s", GOOD))
 
 
-async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Result]) -> None:
+async def _print_retry_rate(client: TurnsClient, timeline: Timeline, results: list[SceneResult]) -> None:
     whole, by = await client.figures.retry_rate(3600), await client.figures.retry_rate(3600, "code")
-    timeline.write(Line("\nretry rate", BOLD))
-    timeline.write(
+    timeline.write_line(Line("\nretry rate", BOLD))
+    timeline.write_line(
         Line(
-            f"  {percent(whole.rate)} of {whole.turns} finished turns were asked again by a validator ({whole.retried})"
+            f"  {format_percent(whole.rate)} of {whole.turns} finished turns "
+            f"were asked again by a validator ({whole.retried})"
         )
     )
     sys.stdout.flush()
     head = ("  code", "rejected", "of judged", "rate")
-    rows = [(f"  {row.name}", str(row.rejected), str(row.validated), percent(row.rate)) for row in by.rows]
+    rows = [(f"  {row.name}", str(row.rejected), str(row.validated), format_percent(row.rate)) for row in by.rows]
     write_table([head, *rows])
     good = sum(not result.problems for result in results)
-    timeline.write(Line(f"\n{good} of {len(results)} turns came out as expected. Everything is stopped again.", BOLD))
+    timeline.write_line(
+        Line(f"\n{good} of {len(results)} turns came out as expected. Everything is stopped again.", BOLD)
+    )

@@ -17,7 +17,7 @@ from api_client.contract.settings import Settings, load, require_store
 from api_client.index.clearing import clear
 from worker.cli import NO
 from worker.cli.output import json_option, write_json
-from worker.cli.store_access import whoami, with_client
+from worker.cli.store_access import describe_caller, run_with_client
 
 _MIB = 2**20
 _DAY = 86_400.0
@@ -46,11 +46,11 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
         "sessions": (sessions or 0.0) * _DAY,
     }
 
-    async def store(client: TurnsClient) -> dict[str, int]:
-        async with nullcontext() if dry_run else client.orders.place("gc", by=whoami()):
+    async def clear_store(client: TurnsClient) -> dict[str, int]:
+        async with nullcontext() if dry_run else client.orders.place("gc", by=describe_caller()):
             return await clear(client.store, dry_run=dry_run, events=lives["events"], attempts=lives["attempts"])
 
-    async def objects(client: TurnsClient) -> dict[str, Any]:
+    async def clear_object_store(client: TurnsClient) -> dict[str, Any]:
         if client.session_files is None:
             return {}
         seconds = lives["sessions"]
@@ -59,45 +59,45 @@ def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: fl
 
     report: dict[str, Any] = {
         "dry_run": dry_run,
-        "store": with_client(store, settings),
-        "folders": _folders(settings, lives, dry_run),
-        **with_client(objects, settings),
+        "store": run_with_client(clear_store, settings),
+        "folders": _clear_folders(settings, lives, dry_run),
+        **run_with_client(clear_object_store, settings),
         "kept_seconds": lives | {what: min(lives[what], whole) for what in ("events", "attempts")},
     }
     if as_json:
         write_json(report)
     else:
-        _say(report)
+        _print_report(report)
     if not dry_run:
-        with_client(
+        run_with_client(
             lambda client: client.store.note(GC_AT, str(int(time.time())))
         )  # an alert reports if this time gets old
     if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
         raise click.exceptions.Exit(NO)
 
 
-def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict[str, Any]:
-    from worker.files.folder_clearing import old_folders, remove
-    from worker.phases.phase_clearing import old_phase_attempts
+def _clear_folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict[str, Any]:
+    from worker.files.folder_clearing import find_old_folders, remove_folder
+    from worker.phases.phase_clearing import find_old_phase_attempts
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
     with asyncio.Runner() as runner:
         client = TurnsClient(settings)
 
-        def live(session_id: str) -> bool:
+        def is_live(session_id: str) -> bool:
             return runner.run(client.sessions.at_work(session_id))
 
         now, attempts = time.time(), lives["attempts"]
-        of_sessions = old_folders(
-            settings.sessions_dir, now=now, session_seconds=lives["sessions"], attempt_seconds=attempts, live=live
+        of_sessions = find_old_folders(
+            settings.sessions_dir, now=now, session_seconds=lives["sessions"], attempt_seconds=attempts, live=is_live
         )
         known = set(runner.run(client.phases.read_folders()))
         if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:
             runner.run(client.phases.forget_folders(gone))
-        of_phases = old_phase_attempts(settings.root, known, now=now, attempt_seconds=attempts, live=live)
+        of_phases = find_old_phase_attempts(settings.root, known, now=now, attempt_seconds=attempts, live=is_live)
         for old in itertools.chain(of_sessions, of_phases):
             try:
-                if dry_run or remove(old, live):
+                if dry_run or remove_folder(old, is_live):
                     found[_WHAT[old.what]] += 1
                     found["bytes"] += old.size
             except OSError as error:
@@ -106,7 +106,7 @@ def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict
     return found
 
 
-def _say(report: dict[str, Any]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     store, folders = report["store"], report["folders"]
     would = "would be deleted" if report["dry_run"] else "deleted"
     kept = {

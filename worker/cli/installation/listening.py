@@ -13,13 +13,13 @@ from api_client.contract.errors import HelixError
 PORTS = click.IntRange(0, 65_535)
 
 
-class CannotStart(HelixError):
+class CannotStartError(HelixError):
     """Raised when an installation cannot start; the message says what to do."""
 
     code = "cannot_start"
 
 
-class Address(NamedTuple):
+class RelayBinding(NamedTuple):
     """The host and port on which the relay listens."""
 
     host: str = "127.0.0.1"
@@ -32,7 +32,7 @@ class Address(NamedTuple):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
-def free_port(host: str, port: int) -> int:
+def find_free_port(host: str, port: int) -> int:
     """Return the port if it is free, or any free port for 0.
 
     Raises:
@@ -47,5 +47,5 @@ def free_port(host: str, port: int) -> int:
             ways = "--port names another; 0: a free one"
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 ways = "--host must be an address of this machine"
-            raise CannotStart(f"cannot listen on {host}:{port} ({error.strerror}); {ways}") from error
+            raise CannotStartError(f"cannot listen on {host}:{port} ({error.strerror}); {ways}") from error
         return int(probe.getsockname()[1])

@@ -14,9 +14,9 @@ import click
 import yaml
 
 from api_client.contract.settings import Settings, load, running
-from worker.cli.checks.finding import report
-from worker.cli.installation.listening import Address
-from worker.cli.installation.openwebui_check import RelayAddress, examine
+from worker.cli.checks.finding import print_findings
+from worker.cli.installation.listening import RelayBinding
+from worker.cli.installation.openwebui_check import RelayAddress, check_open_webui
 from worker.cli.output import json_option
 
 #: The version tested in a real browser (docs/open-webui.md).
@@ -72,10 +72,12 @@ def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | 
         return
     settings = load()
     if what == "models":
-        click.echo(json.dumps([model_entry(model, settings) for model in settings.models], indent=2))
+        click.echo(json.dumps([build_model_entry(model, settings) for model in settings.models], indent=2))
         return
-    url = with_version(url) if url else None
-    written = {"compose": compose_file, "docker": docker_file, "env": env_file}[what](settings, url, key)
+    url = add_version(url) if url else None
+    written = {"compose": render_compose_file, "docker": render_docker_file, "env": render_env_file}[what](
+        settings, url, key
+    )
     click.echo(written, nl=False)
 
 
@@ -93,31 +95,33 @@ def check(
     Exit code 1 if something is wrong.
     """
     settings, (url, key) = load(), given
-    relay = RelayAddress(with_version(url) if url else address(settings), key or first_key(settings), timeout)
-    report(examine(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json)
+    relay = RelayAddress(add_version(url) if url else find_relay_address(settings), key or find_key(settings), timeout)
+    print_findings(
+        check_open_webui(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json
+    )
 
 
-def with_version(url: str) -> str:
+def add_version(url: str) -> str:
     """Append /v1 to the relay's address if it is missing."""
     return f"{url.rstrip('/')}/v1" if urlsplit(url).path in {"", "/"} else url
 
 
-def address(settings: Settings) -> str:
+def find_relay_address(settings: Settings) -> str:
     """Return the relay's address on this machine, taken from a running `turns up` with the same store."""
     installation = running(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
-    return f"{Address().url}/v1"
+    return f"{RelayBinding().url}/v1"
 
 
-def first_key(settings: Settings) -> str:
+def find_key(settings: Settings) -> str:
     """Return a key for Open WebUI, never empty: without key Open WebUI hides the models."""
     if settings.forwarding_keys or settings.api_keys:
         return (*settings.forwarding_keys, *settings.api_keys)[0]
     return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
 
 
-def environment(settings: Settings, url: str, key: str) -> dict[str, str]:
+def build_environment(settings: Settings, url: str, key: str) -> dict[str, str]:
     """Build Open WebUI's environment variables."""
     signed = {"FORWARD_USER_INFO_HEADER_JWT_SECRET": settings.user_jwt_secret} if settings.user_jwt_secret else {}
     return {
@@ -133,9 +137,9 @@ def environment(settings: Settings, url: str, key: str) -> dict[str, str]:
     }
 
 
-def env_file(settings: Settings, url: str | None, key: str | None) -> str:
+def render_env_file(settings: Settings, url: str | None, key: str | None) -> str:
     """Render the environment for a shell (`set -a; . FILE`) or Compose's `env_file`."""
-    values = environment(settings, url or address(settings), key or first_key(settings))
+    values = build_environment(settings, url or find_relay_address(settings), key or find_key(settings))
     head = [
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then: set -a; . ./open-webui.env",
         "# For `docker run --env-file`, which keeps quotes, use --print docker.",
@@ -144,10 +148,10 @@ def env_file(settings: Settings, url: str | None, key: str | None) -> str:
     return "\n".join([*head, *_NOTES, *quoted]) + "\n"
 
 
-def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
+def render_docker_file(settings: Settings, url: str | None, key: str | None) -> str:
     """Render the environment for `docker run --env-file`, which keeps quotes."""
-    url = url or address(settings).replace("127.0.0.1", "host.docker.internal")
-    values = environment(settings, url, key or first_key(settings))
+    url = url or find_relay_address(settings).replace("127.0.0.1", "host.docker.internal")
+    values = build_environment(settings, url, key or find_key(settings))
     head = [
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then:",
         "#   docker run -d --name open-webui -p 127.0.0.1:3000:8080 --add-host=host.docker.internal:host-gateway \\",
@@ -157,10 +161,10 @@ def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
     return "\n".join([*head, *_NOTES, *(f"{name}={value}" for name, value in values.items())]) + "\n"
 
 
-def compose_file(settings: Settings, url: str | None, key: str | None) -> str:
+def render_compose_file(settings: Settings, url: str | None, key: str | None) -> str:
     """Render an override for compose/compose.yaml with the service ``open-webui`` on the relay's network."""
     # Compose expands variables after $.
-    given = {name: value.replace("$", "$$") for name, value in environment(settings, "", "").items()}
+    given = {name: value.replace("$", "$$") for name, value in build_environment(settings, "", "").items()}
     given["OPENAI_API_BASE_URL"] = url or "http://web:8765/v1"
     given["OPENAI_API_KEY"] = key.replace("$", "$$") if key else "${HELIX_WEBUI_KEY:?a key of the relay}"
     service = {
@@ -181,7 +185,7 @@ def compose_file(settings: Settings, url: str | None, key: str | None) -> str:
     return head + yaml.safe_dump(body, sort_keys=False, width=4096)
 
 
-def model_entry(model: str, settings: Settings) -> dict[str, Any]:
+def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
     """Build a model for Open WebUI's import, readable by all users.
 
     Its capabilities replace those from the relay, so they disable the built-in tools again.
@@ -195,7 +199,7 @@ def model_entry(model: str, settings: Settings) -> dict[str, Any]:
         "is_active": True,
         "params": {},
         "meta": {
-            "profile_image_url": f"data:image/png;base64,{b64encode(icon(model)).decode()}",
+            "profile_image_url": f"data:image/png;base64,{b64encode(draw_icon(model)).decode()}",
             "description": _DESCRIPTION.get(locale, _DESCRIPTION["en"]),
             "capabilities": {"builtin_tools": False, "vision": vision, "usage": True},
             "suggestion_prompts": prompts,
@@ -204,20 +208,25 @@ def model_entry(model: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def icon(model: str, size: int = 64) -> bytes:
+def draw_icon(model: str, size: int = 64) -> bytes:
     """Draw a PNG icon in a colour derived from the model's name; Open WebUI accepts no SVG here."""
     red, green, blue = (64 + part % 128 for part in zlib.crc32(model.encode()).to_bytes(4, "big")[:3])
     middle = (size - 1) / 2
 
-    def pixel(x: int, y: int) -> bytes:
+    def draw_pixel(x: int, y: int) -> bytes:
         away = ((x - middle) ** 2 + (y - middle) ** 2) ** 0.5 / (size / 2)
         seen = 0.62 < away < 0.95 or away < 0.28
         return bytes((red, green, blue, 255 if seen else 0))
 
-    rows = b"".join(b"\0" + b"".join(pixel(x, y) for x in range(size)) for y in range(size))
+    rows = b"".join(b"\0" + b"".join(draw_pixel(x, y) for x in range(size)) for y in range(size))
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def encode_chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", size, size, 8, 6, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + encode_chunk(b"IHDR", header)
+        + encode_chunk(b"IDAT", zlib.compress(rows))
+        + encode_chunk(b"IEND", b"")
+    )

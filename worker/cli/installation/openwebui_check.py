@@ -16,7 +16,7 @@ from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.relay_state.openwebui_seen import SeenRequest
 from worker.cli.checks.finding import Finding
-from worker.cli.store_access import with_client
+from worker.cli.store_access import run_with_client
 
 #: User agent that tells these requests from those of Open WebUI.
 AGENT = "turns-openwebui-check"
@@ -35,7 +35,7 @@ class RelayAddress:
     key: str
     timeout: float
 
-    def open(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> Any:
+    def open_request(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> Any:
         """Send a request and return the open response."""
         head = {"authorization": f"Bearer {self.key}", "user-agent": AGENT, "content-type": "application/json"}
         head |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -44,13 +44,13 @@ class RelayAddress:
         return urllib.request.urlopen(request, timeout=self.timeout)  # noqa: S310
 
 
-def examine(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -> Iterator[Finding]:
+def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -> Iterator[Finding]:
     """Run all checks and yield findings, causes first; stop at the first failure."""
     try:
-        with relay.open("/models") as answer:
+        with relay.open_request("/models") as answer:
             models = [entry["id"] for entry in json.load(answer)["data"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        yield unreachable(relay, error)
+        yield report_unreachable(relay, error)
         return
     yield Finding("address", "ok", f"{relay.url} answers")
     if model not in models:
@@ -63,17 +63,17 @@ def examine(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -
         try:
             yield look(relay, model)
         except (OSError, ValueError) as error:
-            yield unreachable(relay, error, look.__name__)
+            yield report_unreachable(relay, error, look.__name__)
             return
     if settings.store_url:
-        yield from seen(settings)
+        yield from check_last_request(settings)
 
 
-def unreachable(relay: RelayAddress, error: Exception, check: str = "address") -> Finding:
+def report_unreachable(relay: RelayAddress, error: Exception, check: str = "address") -> Finding:
     """Build the finding for a failed request."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
-            reason = _message_of(error.read(4096))
+            reason = _error_message(error.read(4096))
         fix = _KEY_FIX if error.code in {401, 403} else "the address ends in /v1" if error.code == 404 else ""
         return Finding(check, "wrong", f"{relay.url} says {error.code}: {reason}", fix)
     if isinstance(error, OSError):
@@ -82,7 +82,7 @@ def unreachable(relay: RelayAddress, error: Exception, check: str = "address") -
     return Finding(check, "wrong", f"what answers at {relay.url} is not a relay", "the address ends in /v1")
 
 
-def _message_of(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -94,7 +94,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
     head = {"x_owui_task": "title_generation", "x_owui_message_id": "", "x_owui_user_id": AGENT}
-    with relay.open("/chat/completions", body, **head) as answer:
+    with relay.open_request("/chat/completions", body, **head) as answer:
         answered: Message = answer.headers
         text = json.load(answer)["choices"][0]["message"]["content"]
     if answered["x-turn-id"] or "title" not in text:
@@ -113,11 +113,11 @@ def turn(relay: RelayAddress, model: str) -> Finding:
         "x_owui_user_message_id": f"question-{name}",
         "x_owui_user_id": AGENT,
     }
-    began, page = time.monotonic(), PageView()
-    with relay.open("/chat/completions", body, **head) as answer:
+    began, page = time.monotonic(), StreamView()
+    with relay.open_request("/chat/completions", body, **head) as answer:
         turn_id = answer.headers["x-turn-id"]
         for line in answer:
-            page.read(line.decode())
+            page.read_line(line.decode())
             if time.monotonic() - began > relay.timeout:
                 fix = "is a worker running? `turns watch` shows the turn; a slow agent needs a longer --timeout"
                 return Finding("turn", "wrong", f"{turn_id} has not ended after {relay.timeout:g} s", fix)
@@ -128,7 +128,7 @@ def turn(relay: RelayAddress, model: str) -> Finding:
     return Finding("turn", "ok", f"{turn_id}: answered in {seconds:.1f} s, {page.lines} status lines")
 
 
-class PageView:
+class StreamView:
     """What Open WebUI's page shows of a response stream: status lines, error, end."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class PageView:
         self.lines = 0
         self.done = False
 
-    def read(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Process a line of the stream."""
         data = line.removeprefix("data: ").strip()
         if data == "[DONE]":
@@ -148,20 +148,20 @@ class PageView:
                 self.error = str(payload["error"]["message"])
 
 
-def seen(settings: Settings) -> Iterator[Finding]:
+def check_last_request(settings: Settings) -> Iterator[Finding]:
     """Check the last request that Open WebUI sent to this installation."""
     try:
-        found = with_client(lambda client: client.openwebui_seen.last())
+        found = run_with_client(lambda client: client.openwebui_seen.last())
     except HelixError as error:
         yield Finding("Open WebUI", "wrong", str(error), "see `turns doctor`")
         return
     if found is None:
         yield Finding("Open WebUI", "warning", "has not asked anything here yet", "send it a message, and check again")
         return
-    yield from judge(found[0], max(0.0, time.time() - found[1]))
+    yield from report_request(found[0], max(0.0, time.time() - found[1]))
 
 
-def judge(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
+def report_request(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
     """Report what a request reveals about the settings of Open WebUI."""
     when = f"last asked {seconds / 60:.0f} min ago"
     if not saw.task or not saw.chat:

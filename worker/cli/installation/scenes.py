@@ -81,7 +81,7 @@ SCENES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class SceneResult:
     """The result of a scene, with the text or the error that the openai client received."""
 
     scene: Scene

@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 0.3
 _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
-def require_store_of(settings: Settings, stopping: threading.Event | None = None) -> None:
+def await_store(settings: Settings, stopping: threading.Event | None = None) -> None:
     """Wait for store and broker, and refuse a half-restored store. Returns early when ``stopping`` is set.
 
     Raises:
@@ -87,10 +87,10 @@ def require_version(name: str, server: Any) -> None:
     """
     from redis.exceptions import ResponseError
 
-    from worker.cli.checks.broker import version
+    from worker.cli.checks.broker import check_version
 
     try:
-        found = version(name, server.info("server"))
+        found = check_version(name, server.info("server"))
     except ResponseError:  # the user may not read INFO
         return
     if found.state == "wrong":
@@ -98,7 +98,7 @@ def require_version(name: str, server: Any) -> None:
 
 
 @contextlib.contextmanager
-def store_named(settings: Settings) -> Iterator[None]:
+def blame_store(settings: Settings) -> Iterator[None]:
     """Raise the store's own error if a worker in the block did not become ready because of the store.
 
     Raises:
@@ -108,11 +108,11 @@ def store_named(settings: Settings) -> Iterator[None]:
     try:
         yield
     except NotReady:
-        require_store_of(replace(settings, store_wait_seconds=0.0))
+        await_store(replace(settings, store_wait_seconds=0.0))
         raise
 
 
-class _Gone(threading.Event):
+class _ParentExit(threading.Event):
     """An event for forked children that counts as set once their parent has ended."""
 
     def __init__(self) -> None:
@@ -123,13 +123,13 @@ class _Gone(threading.Event):
         return os.getppid() != self._of
 
 
-def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
+def run_in_fork(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
     """Start ``work`` in a forked process, so that its imports do not enlarge this process.
 
     Return a function that waits for the end of the work, or kills it when the event is set, and raises the error of the
     work.
     """
-    gone, (reading, writing) = _Gone(), os.pipe()
+    gone, (reading, writing) = _ParentExit(), os.pipe()
     copy = os.fork()
     if not copy:
         try:
@@ -140,7 +140,7 @@ def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event
             os._exit(0)
     os.close(writing)
 
-    def wait(stops: threading.Event) -> None:
+    def wait_for_fork(stops: threading.Event) -> None:
         while not stops.is_set() and not select.select([reading], [], [], _PAUSE_SECONDS)[0]:
             pass
         if stops.is_set():
@@ -151,4 +151,4 @@ def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event
         if problem and not stops.is_set():
             raise pickle.loads(problem)  # noqa: S301 - our own
 
-    return wait
+    return wait_for_fork

@@ -14,31 +14,31 @@ from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
 from api_client.workers.reports import written_reports
-from worker.cli.output import number_of
+from worker.cli.output import count_noun
 
 #: Seconds after which the report of a worker is ignored.
 _FRESH_SECONDS = 10.0
 
 
-def say_what_it_waits_for(settings: Settings) -> None:
+def announce_stop(settings: Settings) -> None:
     """Print on stderr how many agents are running on this machine, and how long they may continue."""
-    working = _turns_at_work(settings)
+    working = _count_running_agents(settings)
     if working == 0:
         click.echo("stopping: no agent is at work", err=True)
         return
-    agents = "agents that are at work" if working is None else f"{number_of(working, 'agent')} at work"
+    agents = "agents that are at work" if working is None else f"{count_noun(working, 'agent')} at work"
     limit = f"up to {settings.shutdown_seconds:g} s, then their turns go to other workers"
     click.echo(f"stopping: waiting for {agents}, {limit}; Ctrl-C again: at once", err=True)
 
 
-def say() -> None:
+def announce_stop_from_environment() -> None:
     """Print how many agents a stop waits for, using the settings of the environment."""
-    say_what_it_waits_for(load())
+    announce_stop(load())
 
 
-def _turns_at_work(settings: Settings) -> int | None:
+def _count_running_agents(settings: Settings) -> int | None:
     try:
-        reports = asyncio.run(_reports(settings))
+        reports = asyncio.run(_read_reports(settings))
     except RedisError:
         return None
     here = socket.gethostname()
@@ -46,6 +46,6 @@ def _turns_at_work(settings: Settings) -> int | None:
     return sum(each.slots - each.free for each in fresh if RUN_QUEUE in each.queues)
 
 
-async def _reports(settings: Settings) -> list[WorkerReport]:
+async def _read_reports(settings: Settings) -> list[WorkerReport]:
     async with open_store(settings, answer_seconds=1.0) as redis:
         return await written_reports(redis, settings.namespace)

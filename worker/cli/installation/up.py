@@ -24,19 +24,19 @@ from api_client.policies import Policies
 from api_client.private_file import write_private
 from api_client.setting_checks.registry import require_fitting
 from api_client.tracing.switch import endpoint, why_off
-from worker.cli.checks.machine import validators
-from worker.cli.checks.models import problems
-from worker.cli.config import spell
-from worker.cli.installation.listening import PORTS, Address, CannotStart, free_port
-from worker.cli.installation.starting import require_store_of, store_named
-from worker.cli.installation.stopping import say_what_it_waits_for
-from worker.cli.installation.worker import capacity
+from worker.cli.checks.machine import check_active_validators
+from worker.cli.checks.models import list_model_problems
+from worker.cli.config import format_value
+from worker.cli.installation.listening import PORTS, CannotStartError, RelayBinding, find_free_port
+from worker.cli.installation.starting import await_store, blame_store
+from worker.cli.installation.stopping import announce_stop
+from worker.cli.installation.worker import describe_capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
-from worker.processes.restore_mark import require_whole
+from worker.processes.restore_mark import require_complete_restore
 from worker.processes.supervisor import Supervisor
 from worker.runners.claude.cli_program import missing_programs
 
@@ -50,7 +50,7 @@ class Installation:
     settings: Settings
     programs: list[Program]
     broker: str
-    relay: Address
+    relay: RelayBinding
     worker: str
     flower_url: str = ""
     flower_password: str = ""
@@ -67,7 +67,7 @@ class Installation:
             "redis_url": self.settings.store_url,
             "web_url": self.relay.url,
             "pid": os.getpid(),
-            "models": spell(self.settings.models),
+            "models": format_value(self.settings.models),
             "settings": shared(self.settings, os.environ),
         }
         if self.keyless:
@@ -79,9 +79,13 @@ class Installation:
 
 @click.command()
 @click.option("--verbose", "-v", is_flag=True, help="Pass the processes' logs through, instead of into files.")
-@click.option("--host", default=Address().host, show_default=True, help="Address the relay listens on.")
+@click.option("--host", default=RelayBinding().host, show_default=True, help="Address the relay listens on.")
 @click.option(
-    "--port", type=PORTS, default=Address().port, show_default=True, help="Port the relay listens on; 0: a free one."
+    "--port",
+    type=PORTS,
+    default=RelayBinding().port,
+    show_default=True,
+    help="Port the relay listens on; 0: a free one.",
 )
 @click.option("--no-flower", is_flag=True, help="Start no Flower.")
 @json_option
@@ -92,15 +96,15 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
     restarted. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this broker.
     """
     settings = load()
-    state = programs.state_dir(settings)
-    with only_one(state):
-        require_whole(settings.root)
+    state = programs.ensure_state_dir(settings)
+    with lock_installation(state):
+        require_complete_restore(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # left by a killed run, whose broker is gone
         require_models(settings := load())
         named = bool(settings.store_url and settings.broker_url)
         if named:  # before the ports: without the store there is nothing to serve
-            require_store_of(settings)
-        installation = plan(settings, Address(host, port), flower=not no_flower)
+            await_store(settings)
+        installation = plan_installation(settings, RelayBinding(host, port), flower=not no_flower)
         configure_logging(installation.settings)
         if installation.keyless:
             make_token(installation.settings.token_path)
@@ -110,13 +114,13 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
             for file in directory.glob("*.log"):  # logs of the previous run
                 file.replace(file.with_suffix(".log.1"))
         supervisor = Supervisor(
-            installation.programs, logs=directory, on_exit=programs.noting_exits(installation.settings)
+            installation.programs, logs=directory, on_exit=programs.build_exit_handler(installation.settings)
         )
         try:
-            with store_named(settings) if named else contextlib.nullcontext():
+            with blame_store(settings) if named else contextlib.nullcontext():
                 supervisor.run(
-                    lambda: _announce(installation, state, as_json),
-                    lambda: say_what_it_waits_for(installation.settings),
+                    lambda: _print_addresses(installation, state, as_json),
+                    lambda: announce_stop(installation.settings),
                 )
         finally:
             (state / RUN_FILE).unlink(missing_ok=True)
@@ -132,15 +136,17 @@ def require_models(settings: Settings) -> None:
         SettingsError: lists each such model with the reason.
     """
     require_fitting(settings)
-    found = problems(settings) + missing_programs(settings)
+    found = list_model_problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.of_model(model).validators]
-    if (finding := validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
+    if (finding := check_active_validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
         found.append(finding.message)
     if found:
         raise SettingsError([f"{problem}; `turns doctor` says what to do" for problem in found])
 
 
-def plan(settings: Settings, relay: Address, processes: int | None = None, *, flower: bool = False) -> Installation:
+def plan_installation(
+    settings: Settings, relay: RelayBinding, processes: int | None = None, *, flower: bool = False
+) -> Installation:
     """Choose the programs to start: broker if none is set, worker processes, relay, Flower, traces.
 
     Raises:
@@ -151,32 +157,32 @@ def plan(settings: Settings, relay: Address, processes: int | None = None, *, fl
     started: list[Program] = []
     address = masked(settings.store_url)
     if not (settings.store_url and settings.broker_url):
-        broker = EmbeddedBroker(programs.state_dir(settings) / "broker", durability=settings.durability)
+        broker = EmbeddedBroker(programs.ensure_state_dir(settings) / "broker", durability=settings.durability)
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
-        started.append(broker.program())
+        started.append(broker.build_program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
     Policies(settings).check()
-    relay = relay._replace(port=free_port(*relay))
-    started += [*programs.workers(settings, processes), programs.web(settings, *relay)]
+    relay = relay._replace(port=find_free_port(*relay))
+    started += [*programs.worker_programs(settings, processes), programs.web_program(settings, *relay)]
     flower_url = password = ""
     if flower and importlib.util.find_spec("flower"):
-        flower_port, password = _flower_port(), secrets.token_urlsafe(12)
+        flower_port, password = _choose_flower_port(), secrets.token_urlsafe(12)
         flower_url = f"http://127.0.0.1:{flower_port}"
-        started.append(programs.flower(settings, flower_port, password))
+        started.append(programs.flower_program(settings, flower_port, password))
     if endpoint(os.environ) and not why_off(os.environ):
-        started.append(programs.traces(settings))
-    return Installation(settings, started, address, relay, capacity(settings, processes), flower_url, password)
+        started.append(programs.traces_program(settings))
+    return Installation(settings, started, address, relay, describe_capacity(settings, processes), flower_url, password)
 
 
-def _flower_port() -> int:
+def _choose_flower_port() -> int:
     try:
-        return free_port("127.0.0.1", _FLOWER_PORT)
-    except CannotStart:
-        return free_port("127.0.0.1", 0)
+        return find_free_port("127.0.0.1", _FLOWER_PORT)
+    except CannotStartError:
+        return find_free_port("127.0.0.1", 0)
 
 
 @contextlib.contextmanager
-def only_one(state: Path) -> Iterator[None]:
+def lock_installation(state: Path) -> Iterator[None]:
     """Hold the lock of an installation during the block.
 
     Raises:
@@ -188,7 +194,7 @@ def only_one(state: Path) -> Iterator[None]:
         except BlockingIOError as error:
             file.seek(0)
             pid = file.read().strip()
-            raise CannotStart(
+            raise CannotStartError(
                 f"`turns up` already runs on {state.parent} (process {pid}); end it with: kill {pid}"
             ) from error
         file.truncate(0)
@@ -197,7 +203,7 @@ def only_one(state: Path) -> Iterator[None]:
         yield
 
 
-def _announce(installation: Installation, state: Path, as_json: bool) -> None:
+def _print_addresses(installation: Installation, state: Path, as_json: bool) -> None:
     addresses = installation.addresses
     write_private(state / RUN_FILE, json.dumps(addresses).encode())
     if as_json:

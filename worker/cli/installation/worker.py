@@ -13,18 +13,18 @@ import click
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.setting_checks.registry import require_fitting
-from worker.cli.installation.starting import copied, require_store_of, store_named
-from worker.cli.output import number_of
+from worker.cli.installation.starting import await_store, blame_store, run_in_fork
+from worker.cli.output import count_noun
 from worker.processes import lean, programs
 from worker.runners.claude.cli_program import missing_programs
 
 
-def capacity(settings: Settings, processes: int | None = None) -> str:
+def describe_capacity(settings: Settings, processes: int | None = None) -> str:
     """Describe how many agents and validations a worker with these settings runs at once."""
-    shares = programs.shares(settings, processes)
+    shares = programs.share_slots(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
-    return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {shown}"
+    return f"{count_noun(runs, 'agent')} and {count_noun(checks, 'judge')} at once, in {shown}"
 
 
 @click.command()
@@ -36,47 +36,48 @@ def worker(processes: int | None, foreground: bool) -> None:
     Any number of workers may run, on one or many hosts, with the same broker and the same HELIX_ROOT. Processes that
     die are restarted. SIGTERM or Ctrl-C stops all; a second Ctrl-C stops them at once.
     """
-    lean.leave_out_unused()
+    lean.block_unused_packages()
     settings = require_store(load())
-    from worker.processes.restore_mark import require_whole
+    from worker.processes.restore_mark import require_complete_restore
 
-    require_whole(settings.root)
+    require_complete_restore(settings.root)
     require_fitting(settings)
     if missing := missing_programs(settings):
         raise SettingsError(missing)
-    state = programs.state_dir(settings)
+    state = programs.ensure_state_dir(settings)
     if foreground:
-        require_store_of(settings)
+        await_store(settings)
         command = programs.worker_command(settings.run_slots, 1)
         os.chdir(state)
-        os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
+        os.execve(command[0], command, programs.build_environ(settings))  # noqa: S606 - no shell is meant
 
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
 
-    look_at_the_store = copied(lambda stops: require_store_of(settings, stops))  # meanwhile the worker processes start
+    look_at_the_store = run_in_fork(lambda stops: await_store(settings, stops))  # meanwhile the worker processes start
 
-    def say_what_it_waits_for() -> None:
+    def announce_stop_from_child() -> None:
         """Announce the stop from a child process, to keep this process small."""
-        asks = "from worker.cli.installation.stopping import say; say()"
+        announce = "announce_stop_from_environment"
+        asks = f"from worker.cli.installation.stopping import {announce}; {announce}()"
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine short of resources still stops
             subprocess.run(
-                [sys.executable, "-P", "-c", asks], env=programs.environ_of(settings), check=False, timeout=10
+                [sys.executable, "-P", "-c", asks], env=programs.build_environ(settings), check=False, timeout=10
             )
 
-    def show() -> None:
+    def touch_ready_file() -> None:
         """Touch the file of the liveness check while all processes accept messages (compose/compose.yaml)."""
         if ready := os.environ.get(programs.READY_VARIABLE):
             with contextlib.suppress(OSError):  # a full disk must not stop the worker
                 Path(ready).touch()
 
     configure_logging(settings)
-    started = programs.workers(settings, processes)
+    started = programs.worker_programs(settings, processes)
     try:
-        with store_named(settings):
-            Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
-                lambda: click.echo(f"worker ready: {capacity(settings, processes)}"),
-                say_what_it_waits_for,
+        with blame_store(settings):
+            Supervisor(started, show=touch_ready_file, on_exit=programs.build_exit_handler(settings)).run(
+                lambda: click.echo(f"worker ready: {describe_capacity(settings, processes)}"),
+                announce_stop_from_child,
                 meanwhile=look_at_the_store,
             )
     finally:

@@ -11,9 +11,9 @@ from api_client.client import TurnsClient
 from api_client.contract.worker_order import WorkerOrder
 from api_client.resources.workers import WORKERS
 from worker.cli import NO
-from worker.cli.output import json_option, one_line, write_json, write_said
+from worker.cli.output import fit_line, json_option, write_json, write_result
 from worker.cli.resources.listing import write_rows
-from worker.cli.store_access import whoami, with_client
+from worker.cli.store_access import describe_caller, run_with_client
 
 
 @click.group(invoke_without_command=True)
@@ -26,7 +26,7 @@ def workers(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand:
         return
-    standing = with_client(lambda client: client.workers.standing())
+    standing = run_with_client(lambda client: client.workers.standing())
     rows = standing.workers
     if as_json:
         alerts = [alert.to_dict() for alert in standing.alerts]
@@ -36,22 +36,22 @@ def workers(context: click.Context, as_json: bool) -> None:
     else:
         click.echo(WORKERS.none)
     for alert in standing.alerts if rows and not as_json else ():
-        click.echo(f"{one_line(alert.message, 300)}\n  fix: {alert.fix}")
+        click.echo(f"{fit_line(alert.message, 300)}\n  fix: {alert.fix}")
     if any(line.state == "gone" for line in rows):
         raise click.exceptions.Exit(NO)
 
 
-def _ordering(order: WorkerOrder, said: str, summary: str) -> click.Command:
+def _build_order_command(order: WorkerOrder, said: str, summary: str) -> click.Command:
 
     @click.argument("name")
     @json_option
     def command(name: str, as_json: bool) -> None:
-        async def ordered(client: TurnsClient) -> str:
-            return await order_worker(client, name, order, by=whoami(), detail="command line")
+        async def send_order(client: TurnsClient) -> str:
+            return await order_worker(client, name, order, by=describe_caller(), detail="command line")
 
-        whole, at = with_client(ordered), time.time()
-        words = f"{one_line(whole)} {said} (with its next heartbeat, within seconds)"
-        write_said(as_json, {"worker": whole, "order": order.value, "at": at}, words)
+        whole, at = run_with_client(send_order), time.time()
+        words = f"{fit_line(whole)} {said} (with its next heartbeat, within seconds)"
+        write_result(as_json, {"worker": whole, "order": order.value, "at": at}, words)
 
     return click.command(order.value, help=summary)(command)
 
@@ -70,4 +70,4 @@ for _order, _said, _summary in (
     ),
     (WorkerOrder.RESUME, "takes turns again", "Let the worker NAME take turns again."),
 ):
-    workers.add_command(_ordering(_order, _said, _summary))
+    workers.add_command(_build_order_command(_order, _said, _summary))

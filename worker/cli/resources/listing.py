@@ -12,8 +12,8 @@ from api_client.api_keys import with_names
 from api_client.contract.clock_time import clock_time
 from api_client.contract.settings import load
 from api_client.resources.resource import CellContext, Column, Resource
-from worker.cli.output import json_option, moment, one_line, write_json, write_table
-from worker.cli.store_access import with_client
+from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
+from worker.cli.store_access import run_with_client
 
 
 def make_list_command(resource: Resource[Any], name: str, about: str, *, under: str = "") -> click.Command:
@@ -25,8 +25,8 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
     """
 
     @json_option
-    def listed(as_json: bool) -> None:
-        rows, facts = with_client(lambda client: resource.read(client, -1))
+    def list_resource(as_json: bool) -> None:
+        rows, facts = run_with_client(lambda client: resource.read(client, -1))
         data = [row.to_dict() for row in rows]
         if as_json:
             write_json({**facts, under: data} if under else data)
@@ -37,18 +37,18 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
             if under:
                 click.echo(resource.caption(facts))
 
-    return click.command(name, help=about)(listed)
+    return click.command(name, help=about)(list_resource)
 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
     """Print rows as a table; ``now`` is in seconds since the epoch, 0 for the current time."""
     context = CellContext(now or time.time(), with_names(load().keys_path))
-    cells = [tuple(_cell(column, row, context) for column in columns) for row in rows]
+    cells = [tuple(_format_cell(column, row, context) for column in columns) for row in rows]
     write_table([tuple(column.head for column in columns), *cells])
 
 
-def _cell(column: Column[Any], row: Any, context: CellContext) -> str:
+def _format_cell(column: Column[Any], row: Any, context: CellContext) -> str:
     value = column.cell(row, context)
     if column.kind == "when":
-        return moment(value)
-    return clock_time(value, context.now) if column.kind == "clock" else one_line(value, column.most)
+        return format_time(value)
+    return clock_time(value, context.now) if column.kind == "clock" else fit_line(value, column.most)

@@ -16,14 +16,14 @@ from api_client.index.search import Search
 from api_client.pauses.pause import LIMIT, WHATS, Pause
 from api_client.resources.pauses import PAUSES
 from worker.cli import NO
-from worker.cli.output import json_option, write_said
+from worker.cli.output import json_option, write_result
 from worker.cli.resources.listing import make_list_command
-from worker.cli.store_access import span, whoami, with_client
+from worker.cli.store_access import describe_caller, parse_span, run_with_client
 
 _LOOK_SECONDS = 0.5
 
 
-def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Parse an option that is a time: 14:30 (today or tomorrow) or 2026-12-24T08:00, local unless it has a zone."""
     if not value:
         return 0.0
@@ -38,7 +38,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
         raise click.BadParameter(f"{value!r} is not a time such as 14:30 or 2026-12-24T08:00") from None
 
 
-def _name(what: str, name: str) -> str:
+def _resolve_name(what: str, name: str) -> str:
     """Return the hash of an owner that was named as in `turns keys list`; other names stay."""
     return owner_named(name) if what == "owner" else name
 
@@ -47,8 +47,10 @@ def _name(what: str, name: str) -> str:
 @click.argument("what", type=click.Choice(list(WHATS)))
 @click.argument("name", default="")
 @click.option("--reason", default="", help="Why; chat users read it.")
-@click.option("--for", "seconds", callback=span, default="", metavar="SPAN", help="For this long: 90s, 30m, 2h, 1d.")
-@click.option("--until", callback=_moment, default="", metavar="TIME", help="Until 14:30, or 2026-12-24T08:00.")
+@click.option(
+    "--for", "seconds", callback=parse_span, default="", metavar="SPAN", help="For this long: 90s, 30m, 2h, 1d."
+)
+@click.option("--until", callback=_parse_time, default="", metavar="TIME", help="Until 14:30, or 2026-12-24T08:00.")
 @click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
 @json_option
 def pause(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
@@ -62,19 +64,21 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
     if wait and what in {"key", "owner"}:
         raise click.UsageError("--wait goes with intake, model and queue")
 
-    async def run(client: TurnsClient) -> Pause:
-        begun = Pause(what=what, name=_name(what, name), reason=reason.strip(), until=until, by=whoami())
+    async def pause_turns(client: TurnsClient) -> Pause:
+        begun = Pause(
+            what=what, name=_resolve_name(what, name), reason=reason.strip(), until=until, by=describe_caller()
+        )
         begun = await client.pauses.pause(begun, seconds=seconds)
-        while wait and await _at_work(client, begun):  # noqa: ASYNC110 (it happens elsewhere)
+        while wait and await _has_running_turns(client, begun):  # noqa: ASYNC110 (it happens elsewhere)
             await asyncio.sleep(_LOOK_SECONDS)
         return begun
 
-    begun = with_client(run)
+    begun = run_with_client(pause_turns)
     end = f"until {clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
-    write_said(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {end}")
+    write_result(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {end}")
 
 
-async def _at_work(client: TurnsClient, begun: Pause) -> bool:
+async def _has_running_turns(client: TurnsClient, begun: Pause) -> bool:
     if begun.what == "intake":
         return bool(await client.lists.unfinished(Search()))
     state = "validating" if begun.name == "check" else "running"
@@ -93,12 +97,14 @@ def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None
         raise click.UsageError("name what to resume, or --all")
     ended: list[str]
     if what:
-        there = with_client(lambda client: client.pauses.resume(what, _name(what, name), by=whoami()))
+        there = run_with_client(
+            lambda client: client.pauses.resume(what, _resolve_name(what, name), by=describe_caller())
+        )
         ended = [f"{what} {name}".rstrip()] if there else []
     else:
-        ended = [each.title for each in with_client(lambda client: client.pauses.resume_all(by=whoami()))]
+        ended = [each.title for each in run_with_client(lambda client: client.pauses.resume_all(by=describe_caller()))]
     said = "\n".join(f"resumed: {title}" for title in ended) or "nothing was paused"
-    write_said(as_json, {"resumed": ended}, said)
+    write_result(as_json, {"resumed": ended}, said)
     if not ended and what:
         raise click.exceptions.Exit(NO)
 

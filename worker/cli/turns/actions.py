@@ -16,42 +16,42 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.index.search import STATUSES, FoundTurn
 from worker.cli import NO
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.store_access import whoami, with_client
+from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
+from worker.cli.store_access import describe_caller, run_with_client
 from worker.cli.text_input import read_text
-from worker.cli.turns.listing import filter_options, offered_models, search_of, turn_argument
+from worker.cli.turns.listing import add_turn_argument, build_search, complete_model, filter_options
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
 _STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessful", *STATUSES["finished"]), "drop": ()}
 
 
-def act_on_one(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008
+def act_on_turn(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008
     """Cancel, replay or drop one turn. Exit with code 1 if the turn had already finished."""
 
-    async def both(client: TurnsClient) -> tuple[Done, Turn]:
-        done = await act(client, action, turn_id, by=whoami(), change=change)
+    async def act_and_read(client: TurnsClient) -> tuple[Done, Turn]:
+        done = await act(client, action, turn_id, by=describe_caller(), change=change)
         return done, await client.reader.get(turn_id)
 
-    done, turn = with_client(both)
+    done, turn = run_with_client(act_and_read)
     if as_json and action == "cancel":
         write_json(turn.to_dict())
     elif as_json:
-        write_json({"turn_id": done.new_turn_id, "replay_of": turn_id} if done.new_turn_id else _json(done))
+        write_json({"turn_id": done.new_turn_id, "replay_of": turn_id} if done.new_turn_id else _action_dict(done))
     elif done.said == "stopping" and turn.worker:
-        click.echo(f"stopping, worker {one_line(turn.worker)}")
+        click.echo(f"stopping, worker {fit_line(turn.worker)}")
     else:
         click.echo(done.new_turn_id or (f"dropped {turn_id}" if action == "drop" else done.said))
     if not done.done:
         raise click.exceptions.Exit(NO)
 
 
-def _json(done: Done) -> dict[str, Any]:
+def _action_dict(done: Done) -> dict[str, Any]:
     return {"turn_id": done.turn_id, "done": done.done, "said": done.said, "new_turn_id": done.new_turn_id}
 
 
-def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
+def _filter_options(action: str) -> Callable[[Callable[..., None]], click.Command]:
     options: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
-        turn_argument(required=False),
+        add_turn_argument(required=False),
         filter_options(_STATUSES[action]),
         click.option("--all", "everything", is_flag=True, help=f"All {ACTIONS[action]}."),
         click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
@@ -67,22 +67,22 @@ def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
     return decorate
 
 
-@_filters("cancel")
+@_filter_options("cancel")
 def cancel(turn_id: str | None, **options: Any) -> None:
     """Cancel the turn TURN_ID, or every unfinished turn that matches the filters.
 
     A finished turn stays as it is (exit code 1). Several filters must all match; a repeated filter matches any.
     """
-    _carry_out("cancel", turn_id, **options)
+    _run_action("cancel", turn_id, **options)
 
 
-@_filters("replay")
+@_filter_options("replay")
 @click.option(
     "--as-model",
     default="",
     metavar="NAME",
     help="Ask this model instead of the turn's own.",
-    shell_complete=offered_models,
+    shell_complete=complete_model,
 )
 @click.option("--message", default="", metavar="TEXT", help="Send this message instead; - reads standard input.")
 def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> None:
@@ -96,19 +96,19 @@ def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> 
     prompt = read_text("-") if message == "-" else message
     if message and not prompt.strip():
         raise click.UsageError("--message: the message is empty")
-    _carry_out("replay", turn_id, change=Change(model=as_model, prompt=prompt), **options)
+    _run_action("replay", turn_id, change=Change(model=as_model, prompt=prompt), **options)
 
 
-@_filters("drop")
+@_filter_options("drop")
 def drop(turn_id: str | None, **options: Any) -> None:
     """Remove the dead letter TURN_ID from the list, or every dead letter that matches the filters.
 
     Its history stays readable until its retention ends.
     """
-    _carry_out("drop", turn_id, **options)
+    _run_action("drop", turn_id, **options)
 
 
-def _carry_out(
+def _run_action(
     action: str,
     turn_id: str | None,
     *,
@@ -119,28 +119,28 @@ def _carry_out(
     change: Change = Change(),  # noqa: B008 - it cannot be changed
     **filters: Any,
 ) -> None:
-    search = search_of(**filters)
+    search = build_search(**filters)
     if turn_id:
         if not search.empty or everything or dry_run:
             raise click.UsageError("name one turn, or filters, not both")
-        act_on_one(action, turn_id, as_json, change)
+        act_on_turn(action, turn_id, as_json, change)
         return
     if search.empty and not everything:
         raise click.UsageError(f"name a turn, a filter, or --all for all {ACTIONS[action]}")
-    found = with_client(lambda client: chosen(client, action, search))
+    found = run_with_client(lambda client: chosen(client, action, search))
     if dry_run or not found:
         _show_counts(action, found, as_json, dry_run=dry_run)
         return
     if not yes:
-        _confirm(action, found, as_json)
+        _confirm_action(action, found, as_json)
     _act_on_all(action, found, as_json, detail=str(search) or "all", change=change)
 
 
-def _confirm(action: str, found: list[FoundTurn], as_json: bool) -> None:
+def _confirm_action(action: str, found: list[FoundTurn], as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise click.UsageError(f"{len(found)} turns match: add --yes to {action} them, or --dry-run to count them")
     _show_counts(action, found, as_json=False, dry_run=True)
-    click.confirm(f"{action} {number_of(len(found), 'turn')}?", abort=True)
+    click.confirm(f"{action} {count_noun(len(found), 'turn')}?", abort=True)
 
 
 def _show_counts(action: str, found: list[FoundTurn], as_json: bool, *, dry_run: bool) -> None:
@@ -149,23 +149,23 @@ def _show_counts(action: str, found: list[FoundTurn], as_json: bool, *, dry_run:
         write_json({"action": action, "dry_run": dry_run, "matched": len(found), "counts": rows, "turns": []})
         return
     if rows:
-        write_table([("turns", "what", "model"), *((str(r["turns"]), r["status"], one_line(r["model"])) for r in rows)])
-    click.echo(f"{number_of(len(found), 'turn')} would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
+        write_table([("turns", "what", "model"), *((str(r["turns"]), r["status"], fit_line(r["model"])) for r in rows)])
+    click.echo(f"{count_noun(len(found), 'turn')} would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
 
 
 def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str, change: Change) -> None:
     bulk, done = secrets.token_hex(4), list[Done]()
 
     async def run(client: TurnsClient) -> None:
-        acting = act_on_all(client, action, found, by=whoami(), bulk=bulk, detail=detail, change=change)
+        acting = act_on_all(client, action, found, by=describe_caller(), bulk=bulk, detail=detail, change=change)
         async with aclosing(acting) as results:
             async for result in results:
                 done.append(result)
                 if not as_json:
-                    click.echo(f"{result.turn_id}  {one_line(result.said)}  {result.new_turn_id}".rstrip())
+                    click.echo(f"{result.turn_id}  {fit_line(result.said)}  {result.new_turn_id}".rstrip())
 
     try:
-        with_client(run)
+        run_with_client(run)
     except StoreUnavailable as error:
         raise StoreUnavailable(
             f"{error.reason}; {len(done)} of {len(found)} turns are done, run it again for the rest"
@@ -174,10 +174,10 @@ def _act_on_all(action: str, found: list[FoundTurn], as_json: bool, detail: str,
     if as_json:
         data = {"action": action, "dry_run": False, "matched": len(found), "counts": counted(found), "bulk": bulk}
         data |= {"new": len(done) - before - passed_over} if action == "replay" else {}
-        write_json({**data, "turns": [_json(result) for result in done]})
+        write_json({**data, "turns": [_action_dict(result) for result in done]})
     else:
         left = (f", {before} were before" if before else "") + (f", {passed_over} passed over" if passed_over else "")
-        new = number_of(len(done) - passed_over - before, "turn")
+        new = count_noun(len(done) - passed_over - before, "turn")
         click.echo(f"{new} {_PAST[action]}{left}   (turns audit: bulk {bulk})")
     if passed_over:
         raise click.exceptions.Exit(NO)

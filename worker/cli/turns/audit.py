@@ -9,12 +9,12 @@ import click
 
 from api_client.api_keys import with_names
 from api_client.contract.settings import load
-from worker.cli.output import json_option, moment, one_line, write_list
-from worker.cli.store_access import since_option, with_client
+from worker.cli.output import fit_line, format_time, json_option, write_list
+from worker.cli.store_access import build_since_option, run_with_client
 
 
 @click.command()
-@since_option("7d", "90s, 30m, 1h, 7d, 2w.")
+@build_since_option("7d", "90s, 30m, 1h, 7d, 2w.")
 @click.option("--turn", "turn_id", default="", help="Only about this turn.")
 @json_option
 def audit(since: float, turn_id: str, as_json: bool) -> None:
@@ -22,17 +22,17 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
 
     Entries are written before the action; refused actions say so. For the result: `turns show TURN_ID`.
     """
-    lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
+    lines = run_with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
     named = with_names(load().keys_path)
     head = ("when", "who", "what", "turn", "bulk", "asked for", "result")
     rows = (
         (
-            moment(line.at),
-            one_line(named(line.by), 40),
-            *(line.action, line.turn_id, line.bulk, one_line(line.detail, 60)),
-            f"refused: {one_line(line.refused, 80)}" if line.refused else "",
+            format_time(line.at),
+            fit_line(named(line.by), 40),
+            *(line.action, line.turn_id, line.bulk, fit_line(line.detail, 60)),
+            f"refused: {fit_line(line.refused, 80)}" if line.refused else "",
         )
         for line in lines
     )
-    none = f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time"
+    none = f"nobody did anything{f' to {fit_line(turn_id)}' if turn_id else ''} in this time"
     write_list(as_json, [asdict(line) for line in lines], none, head, rows)

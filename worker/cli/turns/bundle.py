@@ -22,10 +22,10 @@ from api_client.contract.plugins import EXPORT, UnusablePlugin, load_plugin
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.settings.redaction import redacted, redactor
 from api_client.private_file import write_private
-from worker.cli.config import describe
-from worker.cli.output import json_option, write_said
-from worker.cli.store_access import since_option, with_client
-from worker.cli.turns.listing import turn_argument
+from worker.cli.config import describe_settings
+from worker.cli.output import json_option, write_result
+from worker.cli.store_access import build_since_option, run_with_client
+from worker.cli.turns.listing import add_turn_argument
 
 _KEPT = frozenset(
     """
@@ -42,9 +42,9 @@ _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 
 
 @click.command()
-@turn_argument(required=False)
+@add_turn_argument(required=False)
 @click.option("--rejected", is_flag=True, help="Write all rejected answers instead, for evaluation and fine-tuning.")
-@since_option("30d", "With --rejected: how far back.")
+@build_since_option("30d", "With --rejected: how far back.")
 @click.option("--model", default="", metavar="NAME", help="With --rejected: of this model alone.")
 @click.option(
     "--format", "form", type=click.Choice(["jsonl"]), default="jsonl", show_default=True, help="With --rejected: how."
@@ -76,7 +76,9 @@ def export(
             raise click.UsageError(f"--rejected: {error}") from None
         write(output, since=since, model=model, redact=redact)
         return
-    text = json.dumps(with_client(lambda client: history.export(client, str(turn_id))), indent=None if as_json else 1)
+    text = json.dumps(
+        run_with_client(lambda client: history.export(client, str(turn_id))), indent=None if as_json else 1
+    )
     if output and output != "-":
         write_private(Path(output), text.encode() + b"\n")
         click.echo(output)
@@ -85,7 +87,7 @@ def export(
 
 
 @click.command()
-@turn_argument()
+@add_turn_argument()
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="File; default: turns-ID.zip.")
 @click.option("--with-prompts", is_flag=True, help="Include what the user and the agent wrote.")
 @json_option
@@ -95,52 +97,52 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
     Secrets are masked. Without --with-prompts, texts of the user and the agent are replaced by their length.
     """
     settings = load()
-    found = with_client(lambda client: history.export(client, turn_id))
+    found = run_with_client(lambda client: history.export(client, turn_id))
     output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
-    members = contents(settings, found, with_prompts=with_prompts)
-    write_private(output, _archive(members))
+    members = build_contents(settings, found, with_prompts=with_prompts)
+    write_private(output, _pack_archive(members))
     data = {"turn_id": turn_id, "path": str(output), "files": sorted(members), "prompts": with_prompts}
     holds = "They hold prompts and answers." if with_prompts else "No prompts, no answers."
     said = f"{output}: {', '.join(sorted(members))}\nSecrets are masked. {holds} Look through it before you send it."
-    write_said(as_json, data, said)
+    write_result(as_json, data, said)
 
 
-def packed(settings: Settings, found: dict[str, Any]) -> bytes:
+def pack_bundle(settings: Settings, found: dict[str, Any]) -> bytes:
     """Return the bundle of an exported turn as a ZIP archive, without prompts. Runs ``turns doctor``: takes seconds."""
-    return _archive(contents(settings, found, with_prompts=False))
+    return _pack_archive(build_contents(settings, found, with_prompts=False))
 
 
-def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
+def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
     """Build the bundle's files: content by name, with masked secrets."""
-    from worker.cli.checks import examine
+    from worker.cli.checks import examine_installation
 
     redact = redactor(settings)
-    shown = found if with_prompts else without_texts(found)
-    lines, logs = log_lines(settings, found["turn"]["turn_id"]), settings.root / STATE_DIR / "logs"
+    shown = found if with_prompts else hide_texts(found)
+    lines, logs = find_log_lines(settings, found["turn"]["turn_id"]), settings.root / STATE_DIR / "logs"
     nothing = f"no line about this turn in {logs}; logs elsewhere: search for the turn's id\n"
     return {
         "turn.json": redacted(shown, redact),
-        "settings.json": redacted(describe(settings, os.environ), redact),
-        "versions.json": versions(),
-        "doctor.json": redacted([asdict(finding) for finding in examine()], redact),
+        "settings.json": redacted(describe_settings(settings, os.environ), redact),
+        "versions.json": list_versions(),
+        "doctor.json": redacted([asdict(finding) for finding in examine_installation()], redact),
         "logs.txt": "".join(f"{redact(line)}\n" for line in lines) or nothing,
     }
 
 
-def without_texts(value: Any, key: str = "") -> Any:
+def hide_texts(value: Any, key: str = "") -> Any:
     """Replace every text of users and agents by its length."""
     match value:
         case dict():  # callers choose the names of their metadata
-            return {name: without_texts(item, "" if key == "metadata" else name) for name, item in value.items()}
+            return {name: hide_texts(item, "" if key == "metadata" else name) for name, item in value.items()}
         case list() | tuple():
-            return [without_texts(item, key) for item in value]
+            return [hide_texts(item, key) for item in value]
         case str() if value and key not in _KEPT:
             return f"<{len(value)} characters>"
         case _:
             return value
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """Return the versions of helix-turns, Python, the system and the main packages."""
     found = {"helix-turns": api_client.__version__, "python": platform.python_version(), "system": platform.platform()}
     for name in _PACKAGES:
@@ -151,7 +153,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
+def find_log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
     """Yield the lines about a turn, with tracebacks, from the logs of ``turns up`` on this machine."""
     left = _LOG_LINES
     for file in sorted((settings.root / STATE_DIR / "logs").glob("*.log*")):
@@ -165,7 +167,7 @@ def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
                     yield f"{file.name}: {raw.decode('utf-8', 'replace').rstrip()}"
 
 
-def _archive(members: dict[str, Any]) -> bytes:
+def _pack_archive(members: dict[str, Any]) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, member in sorted(members.items()):

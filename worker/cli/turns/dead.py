@@ -12,10 +12,10 @@ from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
 from api_client.history import Death, deaths
 from api_client.workers.reports import read_exits
-from worker.cli.output import json_option, moment, one_line, write_json, write_list
-from worker.cli.store_access import with_client
-from worker.cli.turns.actions import act_on_one, drop
-from worker.cli.turns.listing import turn_argument
+from worker.cli.output import fit_line, format_time, json_option, write_json, write_list
+from worker.cli.store_access import run_with_client
+from worker.cli.turns.actions import act_on_turn, drop
+from worker.cli.turns.listing import add_turn_argument
 from worker.cli.turns.timeline import Timeline
 
 
@@ -35,23 +35,23 @@ dead.add_command(drop)
 def list_dead(as_json: bool) -> None:
     """List the dead letters, oldest first."""
 
-    async def read(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
+    async def read_dead(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
         exits = await read_exits(client.store)
         return [
             (turn, deaths((await client.reader.outline(turn.turn_id)).events, exits))
             for turn in await client.dead_letters.all()
         ]
 
-    turns = with_client(read)
+    turns = run_with_client(read_dead)
     data = [{**turn.to_dict(), "deaths": [asdict(each) for each in died]} for turn, died in turns]
     rows = (
         (
             turn.turn_id,
-            moment(turn.finished_at),
+            format_time(turn.finished_at),
             str(turn.delivery),
-            one_line("; ".join(map(_words_of, died)), 160),
-            one_line(turn.request.session_id, 40),
-            one_line(turn.request.prompt, 60),
+            fit_line("; ".join(map(_describe_death, died)), 160),
+            fit_line(turn.request.session_id, 40),
+            fit_line(turn.request.prompt, 60),
         )
         for turn, died in turns
     )
@@ -60,36 +60,36 @@ def list_dead(as_json: bool) -> None:
 
 
 @dead.command("show")
-@turn_argument()
+@add_turn_argument()
 @json_option
 def show_dead(turn_id: str, as_json: bool) -> None:
     """Show all events of a dead letter."""
 
-    async def events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
+    async def read_events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
         found = [event async for event in client.reader.follow(turn_id) if event is not None]
         return found, deaths(found, await read_exits(client.store))
 
-    found, died = with_client(events)
+    found, died = run_with_client(read_events)
     if as_json:
         write_json([event.to_dict() for event in found])
         return
     timeline = Timeline()
     for event in found:
-        timeline.show(event)
+        timeline.show_event(event)
     for each in died:
-        click.echo(f"delivery {each.delivery} died with {one_line(_words_of(each))}")
+        click.echo(f"delivery {each.delivery} died with {fit_line(_describe_death(each))}")
 
 
-def _words_of(death: Death) -> str:
+def _describe_death(death: Death) -> str:
     return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 
 
 @dead.command("replay", short_help="Submit a dead letter again.")
-@turn_argument()
+@add_turn_argument()
 @json_option
 def replay_dead(turn_id: str, as_json: bool) -> None:
     """Submit a dead letter again as a new turn, at most once, and remove it from the list."""
-    turn = with_client(lambda client: client.reader.get(turn_id))
+    turn = run_with_client(lambda client: client.reader.get(turn_id))
     if turn.outcome is not Outcome.DEAD:
         raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
-    act_on_one("replay", turn_id, as_json)
+    act_on_turn("replay", turn_id, as_json)

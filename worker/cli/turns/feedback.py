@@ -18,10 +18,10 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.private_file import write_private
-from worker.cli.output import json_option, number_of, one_line, write_json
-from worker.cli.store_access import with_client
+from worker.cli.output import count_noun, fit_line, json_option, write_json
+from worker.cli.store_access import run_with_client
 from worker.cli.text_input import read_text
-from worker.cli.turns.listing import finished_chats
+from worker.cli.turns.listing import iterate_finished_chats
 
 FEEDBACK_FORMAT = "helix-turns.feedback/1"
 _FILE = "feedback.json"
@@ -70,22 +70,22 @@ def import_feedback(file: str, as_json: bool) -> None:
     counts. Thumbs of turns that retention has removed are listed.
     """
     settings = load()
-    thumbs, without = read_export(read_text(file), file)
+    thumbs, without = parse_export(read_text(file), file)
 
     async def join_all(client: TurnsClient) -> tuple[JoinedFeedback, set[str]]:
         ids: dict[str, str] = {}
         kept: set[str] = set()
-        async for turn, _ in finished_chats(client, 0.0):
+        async for turn, _ in iterate_finished_chats(client, 0.0):
             kept.add(turn.turn_id)
             if message := turn.request.metadata.get("message_id"):
                 ids.setdefault(message, turn.turn_id)
-        return join(thumbs, ids, settings, time.time()), kept
+        return assign_thumbs(thumbs, ids, settings, time.time()), kept
 
-    joined, kept = with_client(join_all)
+    joined, kept = run_with_client(join_all)
     joined.without_rating = without
     known = {turn_id: thumb for turn_id, thumb in read_feedback(settings.root).items() if turn_id in kept}
     changed = sum(known.get(turn_id) != thumb for turn_id, thumb in joined.turns.items())
-    _write(settings.root, known | joined.turns)
+    _write_feedback(settings.root, known | joined.turns)
     if as_json:
         write_json(
             {
@@ -98,10 +98,10 @@ def import_feedback(file: str, as_json: bool) -> None:
             }
         )
         return
-    _report(joined, changed)
+    _print_summary(joined, changed)
 
 
-def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
+def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
     """Parse the thumbs of an export, and count the entries without a rating.
 
     Raises:
@@ -115,12 +115,12 @@ def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
         raise click.UsageError(
             f"{name}: not Open WebUI's exported feedback: a list of objects is wanted (export as JSON)"
         )
-    found = [_thumb(entry) for entry in entries]
+    found = [_parse_thumb(entry) for entry in entries]
     thumbs = sorted((thumb for thumb in found if thumb is not None), key=lambda thumb: thumb.at)
     return thumbs, len(found) - len(thumbs)
 
 
-def join(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
+def assign_thumbs(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
     """Assign thumbs, oldest first, to turns by the message ids of Open WebUI."""
     joined = JoinedFeedback()
     for thumb in thumbs:
@@ -149,14 +149,14 @@ def read_feedback(root: Path) -> dict[str, dict[str, Any]]:
     return dict(turns) if isinstance(turns, dict) else {}
 
 
-def _write(root: Path, turns: dict[str, dict[str, Any]]) -> None:
+def _write_feedback(root: Path, turns: dict[str, dict[str, Any]]) -> None:
     (root / STATE_DIR).mkdir(parents=True, exist_ok=True)
     data = json.dumps({"format": FEEDBACK_FORMAT, "turns": turns}, ensure_ascii=False, sort_keys=True)
     write_private(root / STATE_DIR / _FILE, data.encode() + b"\n")
 
 
-def _thumb(entry: dict[str, Any]) -> Thumb | None:
-    data, meta = _mapping(entry.get("data")), _mapping(entry.get("meta"))
+def _parse_thumb(entry: dict[str, Any]) -> Thumb | None:
+    data, meta = _as_mapping(entry.get("data")), _as_mapping(entry.get("meta"))
     try:
         rating = int(str(data.get("rating")))
         at = float(entry.get("updated_at") or entry.get("created_at") or 0)
@@ -164,7 +164,7 @@ def _thumb(entry: dict[str, Any]) -> Thumb | None:
         return None
     if rating not in (1, -1):
         return None
-    score = _mapping(data.get("details")).get("rating")
+    score = _as_mapping(data.get("details")).get("rating")
     return Thumb(
         message_id=str(meta.get("message_id") or ""),
         model=str(data.get("model_id") or ""),
@@ -177,14 +177,14 @@ def _thumb(entry: dict[str, Any]) -> Thumb | None:
     )
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _as_mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _report(joined: JoinedFeedback, changed: int) -> None:
+def _print_summary(joined: JoinedFeedback, changed: int) -> None:
     up = sum(thumb["rating"] > 0 for thumb in joined.turns.values())
     down = len(joined.turns) - up
-    click.echo(f"{number_of(len(joined.turns), 'turn')} with a thumb: {up} up, {down} down; {changed} of them new")
+    click.echo(f"{count_noun(len(joined.turns), 'turn')} with a thumb: {up} up, {down} down; {changed} of them new")
     for count, words in (
         (joined.other_models, "of models that are not configured here"),
         (joined.without_rating, "without a thumb"),
@@ -196,5 +196,5 @@ def _report(joined: JoinedFeedback, changed: int) -> None:
         (joined.unknown, "no turn has the message of"),
     ):
         if ids:
-            named = ", ".join(one_line(each, 60) for each in ids[:5]) + (", ..." if len(ids) > 5 else "")
-            click.echo(f"{words} {number_of(len(ids), 'thumb')} ({named})")
+            named = ", ".join(fit_line(each, 60) for each in ids[:5]) + (", ..." if len(ids) > 5 else "")
+            click.echo(f"{words} {count_noun(len(ids), 'thumb')} ({named})")

@@ -13,11 +13,20 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.contract.work import find_work
 from api_client.interruptions.registry import question_of
 from api_client.turns.proposal import proposal
-from worker.cli.output import json_option, moment, one_line, safe, write_json, write_list, write_said, write_table
-from worker.cli.store_access import whoami, with_client
+from worker.cli.output import (
+    fit_line,
+    format_time,
+    json_option,
+    strip_control,
+    write_json,
+    write_list,
+    write_result,
+    write_table,
+)
+from worker.cli.store_access import describe_caller, run_with_client
 from worker.cli.text_input import read_text
-from worker.cli.turns.listing import turn_argument
-from worker.cli.turns.timeline import Timeline, issue_lines
+from worker.cli.turns.listing import add_turn_argument
+from worker.cli.turns.timeline import Timeline, format_issues
 
 
 @click.group()
@@ -32,9 +41,15 @@ def inbox() -> None:
 @json_option
 def list_inbox(as_json: bool) -> None:
     """List the turns that await a decision, longest waiting first."""
-    turns = with_client(lambda client: client.inbox.suspended())
+    turns = run_with_client(lambda client: client.inbox.suspended())
     rows = (
-        (turn.turn_id, moment(turn.suspended_at), moment(turn.decide_by), asked.silence, one_line(_what(turn), 60))
+        (
+            turn.turn_id,
+            format_time(turn.suspended_at),
+            format_time(turn.decide_by),
+            asked.silence,
+            fit_line(_describe_turn(turn), 60),
+        )
         for turn in turns
         if (asked := turn.interruption)
     )
@@ -42,7 +57,7 @@ def list_inbox(as_json: bool) -> None:
     write_list(as_json, data, "nothing waits for a decision", head, rows)
 
 
-def _what(turn: Turn) -> str:
+def _describe_turn(turn: Turn) -> str:
     if turn.interruption and turn.state is TurnState.SUSPENDED and (said := question_of(turn.interruption).summary):
         return said
     work = find_work(turn.request)
@@ -50,15 +65,15 @@ def _what(turn: Turn) -> str:
 
 
 @inbox.command(short_help="Show what there is to decide.")
-@turn_argument()
+@add_turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show the result that an approval would accept, and its issues."""
 
-    async def both(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
+    async def read_turn(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
         return await client.reader.get(turn_id), await client.reader.attempts(turn_id)
 
-    turn, attempts = with_client(both)
+    turn, attempts = run_with_client(read_turn)
     found = proposal(turn, attempts)
     if as_json:
         write_json({**turn.to_dict(), **found})
@@ -66,39 +81,39 @@ def show(turn_id: str, as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [
         ("turn", turn.turn_id),
         ("state", turn.state.value),
-        ("what", one_line(_what(turn))),
+        ("what", fit_line(_describe_turn(turn))),
     ]
     asked = turn.interruption if turn.state is TurnState.SUSPENDED else None
     if asked:
-        rows.append(("until", f"{moment(turn.decide_by)}, then {asked.silence}"))
+        rows.append(("until", f"{format_time(turn.decide_by)}, then {asked.silence}"))
     if turn.decision:
-        rows.append(("decided", f"{turn.decision.kind} by {one_line(turn.decision.who)}"))
+        rows.append(("decided", f"{turn.decision.kind} by {fit_line(turn.decision.who)}"))
     if asked:
         question = question_of(asked)
         rows += [("who answers", asked.who), ("answers", ", ".join(each.decision for each in question.choices))]
-        rows += [(one_line(name), safe(value)) for name, value in question.facts]
+        rows += [(fit_line(name), strip_control(value)) for name, value in question.facts]
     write_table(rows)
     if best := found["proposal"]:
         timeline = Timeline()
         click.echo(f"\nattempt {best['attempt']}:")
-        for line in issue_lines(read_issues(best["issues"])):
-            timeline.write(line)
+        for line in format_issues(read_issues(best["issues"])):
+            timeline.write_line(line)
         if best["files"]:
-            click.echo(f"\nfiles: {safe(best['files'])}")
-        click.echo(f"\n{safe(best['text'])}")
+            click.echo(f"\nfiles: {strip_control(best['files'])}")
+        click.echo(f"\n{strip_control(best['text'])}")
 
 
 @inbox.command()
-@turn_argument()
+@add_turn_argument()
 @click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def approve(turn_id: str, note: str, as_json: bool) -> None:
     """Accept the result that `show` prints. The turn ends as passed_by_human."""
-    _decide(turn_id, DecisionKind.APPROVE, as_json, note=note)
+    _submit_decision(turn_id, DecisionKind.APPROVE, as_json, note=note)
 
 
 @inbox.command(short_help="Accept your own text or files.")
-@turn_argument()
+@add_turn_argument()
 @click.option(
     "--text",
     "file",
@@ -116,7 +131,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
     if file is not None and not text.strip():
         raise BadRequest(f"{file} is empty: nothing would be the answer", param="text")
     try:
-        _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
+        _submit_decision(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
     except BadRequest as error:
         if error.param == "text" and file is None:  # the turn of a chat, whose answer is a text
             raise click.UsageError("which text counts instead? add --text FILE; - reads standard input") from None
@@ -124,23 +139,25 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
 
 
 @inbox.command()
-@turn_argument()
+@add_turn_argument()
 @click.option("--note", required=True, help="What the agent reads.")
 @json_option
 def retry(turn_id: str, note: str, as_json: bool) -> None:
     """Let the agent try again with your note. If it fails again, the turn comes back here."""
-    _decide(turn_id, DecisionKind.RETRY, as_json, note=note)
+    _submit_decision(turn_id, DecisionKind.RETRY, as_json, note=note)
 
 
 @inbox.command()
-@turn_argument()
+@add_turn_argument()
 @click.option("--note", default="", help="Why; the turn's user reads it.")
 @json_option
 def reject(turn_id: str, note: str, as_json: bool) -> None:
     """Reject the result. The turn ends as failed."""
-    _decide(turn_id, DecisionKind.REJECT, as_json, note=note)
+    _submit_decision(turn_id, DecisionKind.REJECT, as_json, note=note)
 
 
-def _decide(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
-    turn = with_client(lambda client: client.inbox.decide(turn_id, kind, by=whoami(), note=note, text=text))
-    write_said(as_json, turn.to_dict(), f"{kind.value}: {turn_id} goes on")
+def _submit_decision(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
+    turn = run_with_client(
+        lambda client: client.inbox.decide(turn_id, kind, by=describe_caller(), note=note, text=text)
+    )
+    write_result(as_json, turn.to_dict(), f"{kind.value}: {turn_id} goes on")

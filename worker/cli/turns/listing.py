@@ -19,34 +19,34 @@ from api_client.index.finding import find_turn, means_a_turn
 from api_client.index.line import line_of
 from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
 from api_client.workers.reason import Wait
-from worker.cli.output import json_option, moment, one_line, write_json, write_table
-from worker.cli.store_access import asked, span, with_client
+from worker.cli.output import fit_line, format_time, json_option, write_json, write_table
+from worker.cli.store_access import parse_span, run_with_client, run_with_settings
 
 #: Most recent turns considered when a shell completes an id.
 _COMPLETED = 200
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
+def add_turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """Add the argument TURN_ID, which also accepts the beginning of an id or ``last``."""
-    return click.argument("turn_id", required=required, callback=_whole, shell_complete=_newest)
+    return click.argument("turn_id", required=required, callback=_resolve_turn_id, shell_complete=_complete_turn_id)
 
 
-def _newest(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def _complete_turn_id(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Return ids of recent turns for the shell's completion; none if the store is unavailable."""
     with contextlib.suppress(HelixError, OSError):
-        page = asked(require_store(load()), lambda client: client.lists.page(Search(), count=_COMPLETED))
+        page = run_with_settings(require_store(load()), lambda client: client.lists.page(Search(), count=_COMPLETED))
         return [turn.turn_id for turn in page.turns if turn.turn_id.startswith(begun)]
     return []
 
 
-def _whole(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+def _resolve_turn_id(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     if text is None or context.resilient_parsing or not means_a_turn(text):
         return text
-    return asked(require_store(load()), lambda client: find_turn(client.lists, text))
+    return run_with_settings(require_store(load()), lambda client: find_turn(client.lists, text))
 
 
-def offered_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_model(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Return configured models for the shell's completion."""
     with contextlib.suppress(HelixError, OSError):
         return [name for name in load().models if name.startswith(begun)]
@@ -61,15 +61,18 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
     """
     known = list(statuses)
     options = [
-        click.option("--model", default="", help="Only of this model.", shell_complete=offered_models),
+        click.option("--model", default="", help="Only of this model.", shell_complete=complete_model),
         click.option("--flow", default="", help="Only of this flow version."),
         click.option("--session", "session_id", default="", help="Only of this session."),
         click.option("--owner", default="", help="Only of this owner, by name or by hash."),
         click.option("--rule", default="", help="Only with an answer that broke this rule, or with this code."),
         click.option("--text", default="", help="Only with this text in the message, in any case of letters."),
-        click.option("--since", callback=span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
+        click.option("--since", callback=parse_span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
         click.option(
-            "--until", callback=span, metavar="SPAN", help="Only those that ended (or began) before this long ago."
+            "--until",
+            callback=parse_span,
+            metavar="SPAN",
+            help="Only those that ended (or began) before this long ago.",
         ),
         click.option("--lost", is_flag=True, help="Only turns that a worker died or froze with."),
     ]
@@ -77,15 +80,15 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
         names, help_ = ("--status", "--state", "--outcome"), "Only in this state, or of this outcome; may be repeated."
         options.insert(0, click.option(*names, "statuses", type=click.Choice(known), multiple=True, help=help_))
 
-    def decorate(command: Command) -> Command:
+    def add_options(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
         return command
 
-    return decorate
+    return add_options
 
 
-def search_of(*, since: float | None, until: float | None, **filters: Any) -> Search:
+def build_search(*, since: float | None, until: float | None, **filters: Any) -> Search:
     """Build a search from the values of the filter options."""
     now = time.time()
     filters["owner"] = owner_named(filters["owner"])
@@ -96,23 +99,23 @@ _OWNER_WIDTH = 20
 _PAGE = 50
 
 
-async def finished_turns(client: TurnsClient, since: float, model: str = "") -> AsyncGenerator[Turn]:
+async def iterate_finished_turns(client: TurnsClient, since: float, model: str = "") -> AsyncGenerator[Turn]:
     """Yield chat turns that finished after ``since`` (seconds since the epoch), newest first, without answers."""
-    async for chats in _pages(client, since, model):
+    async for chats in _iterate_pages(client, since, model):
         for turn in chats:
             yield turn
 
 
-async def finished_chats(
+async def iterate_finished_chats(
     client: TurnsClient, since: float, model: str = ""
 ) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
     """Yield chat turns that finished after ``since``, newest first, each with its attempts."""
-    async for chats in _pages(client, since, model):
+    async for chats in _iterate_pages(client, since, model):
         for each in zip(chats, await client.lists.attempts(chats), strict=True):
             yield each
 
 
-async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerator[list[Turn]]:
+async def _iterate_pages(client: TurnsClient, since: float, model: str) -> AsyncGenerator[list[Turn]]:
     after: Cursor | None = None
     search = Search(statuses=("finished",), model=model, since=since)
     while True:
@@ -123,7 +126,7 @@ async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerato
         after = page.next
 
 
-def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> Cursor | None:
+def _parse_cursor(_context: click.Context, _parameter: click.Parameter, text: str) -> Cursor | None:
     try:
         return Cursor.parse(text) if text else None
     except ValueError as error:
@@ -136,20 +139,22 @@ def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> C
 @click.option(
     "--last", "count", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most this many."
 )
-@click.option("--cursor", "after", default="", callback=_place, help="Go on behind this place: `next` of --json.")
+@click.option(
+    "--cursor", "after", default="", callback=_parse_cursor, help="Go on behind this place: `next` of --json."
+)
 @json_option
 def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) -> None:
     """List turns: unfinished turns first, then finished turns, newest first.
 
     Several filters must all match. `turns list --outcome failed --since 8h` shows what failed last night.
     """
-    search = search_of(**filters)
+    search = build_search(**filters)
 
-    async def with_waits(client: TurnsClient) -> tuple[Page, dict[str, Wait]]:
-        page = await _all(client, search, after, count)
+    async def read_page(client: TurnsClient) -> tuple[Page, dict[str, Wait]]:
+        page = await _read_turns(client, search, after, count)
         return page, await client.workers.waits(page.turns)
 
-    page, waits = with_client(with_waits)
+    page, waits = run_with_client(read_page)
     if as_json:
         lines = [line_of(turn, waits.get(turn.turn_id)) for turn in page.turns]
         write_json({"turns": lines, "next": str(page.next) if page.next else None})
@@ -158,12 +163,12 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
         click.echo("no turn fits")
         return
     rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "owner", "flow", "message")]
-    write_table([*rows, *(_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])
+    write_table([*rows, *(_turn_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])
     if page.next:
         click.echo(f"more: --cursor {page.next}", err=True)
 
 
-async def _all(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
+async def _read_turns(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
     found: list[Turn] = []
     while True:
         page = await client.lists.page(search, after=after, count=count - len(found))
@@ -173,19 +178,19 @@ async def _all(client: TurnsClient, search: Search, after: Cursor | None, count:
         after = page.next
 
 
-def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
+def _turn_row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
     status = turn.outcome.value if turn.outcome else "stopping" if turn.stop else turn.state.value
     if wait and turn.state is not TurnState.SUSPENDED:
-        status += f": {one_line(wait.words(public=True), 80)}"
+        status += f": {fit_line(wait.words(public=True), 80)}"
     took = f"{turn.finished_at - turn.created_at:.1f} s" if turn.finished_at else ""
     return (
         turn.turn_id,
         status,
-        moment(turn.finished_at or turn.created_at),
+        format_time(turn.finished_at or turn.created_at),
         took,
         f"{turn.attempt}/{turn.max_attempts}",
-        one_line(turn.request.model, 24),
-        one_line(turn.request.shown_owner, _OWNER_WIDTH),
-        one_line(turn.flow, 16) or "-",
-        one_line(turn.request.prompt, 60),
+        fit_line(turn.request.model, 24),
+        fit_line(turn.request.shown_owner, _OWNER_WIDTH),
+        fit_line(turn.flow, 16) or "-",
+        fit_line(turn.request.prompt, 60),
     )

@@ -16,11 +16,11 @@ from api_client.contract.settings import load
 from api_client.contract.turn import Turn
 from api_client.index.search import Search
 from worker.cli import NO
-from worker.cli.output import json_option, one_line, write_json, write_list
-from worker.cli.store_access import with_client
-from worker.cli.turns.timeline import error_lines
-from worker.cli.turns.turn import follow
-from worker.verification.phases import load_phases, phases_file
+from worker.cli.output import fit_line, json_option, write_json, write_list
+from worker.cli.store_access import run_with_client
+from worker.cli.turns.timeline import format_error
+from worker.cli.turns.turn import follow_turn
+from worker.verification.phases import load_phases, resolve_phases_file
 
 
 @click.group()
@@ -44,45 +44,45 @@ def run(
     All are stored at once, so this command may end early. They run in order, and a failed phase stops the later ones.
     With --watch the exit code is 0 only if all passed.
     """
-    directory = directory_of(path)
+    directory = project_directory(path)
     phases = [each for each in load_phases(path) if only in {None, each.id}]
     if not phases:
         known = ", ".join(each.id for each in load_phases(path))
-        raise BadRequest(f"{phases_file(path)} has no phase {only!r}; it has: {known}")
+        raise BadRequest(f"{resolve_phases_file(path)} has no phase {only!r}; it has: {known}")
     more: dict[str, Any] = {"model": model, "locale": locale or "", "deadline_seconds": deadline or 0.0}
     more["operator"] = True  # whoever can write to the store may do anything
 
-    async def action(client: TurnsClient) -> list[Turn]:
+    async def submit_phases(client: TurnsClient) -> list[Turn]:
         turn_ids = await client.phases.submit(phases, directory=directory, **more)
-        _accepted(phases, turn_ids, as_json=as_json, to_stderr=watching)
+        _print_submitted(phases, turn_ids, as_json=as_json, to_stderr=watching)
         for each, turn_id in zip(phases, turn_ids, strict=True) if watching else ():
             if not as_json:
-                click.echo(f"phase {each.id}: {one_line(each.name)}" if each.name != each.id else f"phase {each.id}")
-            await follow(client, turn_id, as_json=as_json)
+                click.echo(f"phase {each.id}: {fit_line(each.name)}" if each.name != each.id else f"phase {each.id}")
+            await follow_turn(client, turn_id, as_json=as_json)
         return [await client.reader.get(turn_id) for turn_id in turn_ids if watching]
 
-    turns = with_client(action)
+    turns = run_with_client(submit_phases)
     failed = [turn for turn in turns if not (turn.outcome and turn.outcome.success)]
     if failed and not as_json:
-        for text in error_lines(failed[0].error):
+        for text in format_error(failed[0].error):
             click.echo(f"turns: {text}", err=True)
     if failed:
         raise click.exceptions.Exit(NO)
 
 
-def directory_of(path: Path) -> str:
+def project_directory(path: Path) -> str:
     """Return the folder of a phases.yaml, relative to HELIX_ROOT.
 
     Raises:
         BadRequest: the folder is outside of HELIX_ROOT, where no worker finds it.
     """
-    folder, root = phases_file(path).resolve().parent, load().root.resolve()
+    folder, root = resolve_phases_file(path).resolve().parent, load().root.resolve()
     if not folder.is_relative_to(root):
         raise BadRequest(f"{folder} does not lie below HELIX_ROOT ({root}), where the workers look")
     return str(folder.relative_to(root))
 
 
-def _accepted(phases: list[Phase], turn_ids: list[str], *, as_json: bool, to_stderr: bool) -> None:
+def _print_submitted(phases: list[Phase], turn_ids: list[str], *, as_json: bool, to_stderr: bool) -> None:
     if as_json and not to_stderr:
         pairs = zip(phases, turn_ids, strict=True)
         write_json([{"phase": each.id, "turn_id": turn_id} for each, turn_id in pairs])
@@ -97,10 +97,10 @@ def _accepted(phases: list[Phase], turn_ids: list[str], *, as_json: bool, to_std
 def list_phases(path: Path, as_json: bool) -> None:
     """List the phases of PATH, with the last turn of each."""
     phases = load_phases(path)
-    folder = phases_file(path).resolve().parent / "phases"
-    noted = {each.id: _noted(folder / each.id / "status.json") for each in phases}
+    folder = resolve_phases_file(path).resolve().parent / "phases"
+    noted = {each.id: _read_status(folder / each.id / "status.json") for each in phases}
 
-    async def states(client: TurnsClient) -> dict[str, tuple[str, str]]:
+    async def read_states(client: TurnsClient) -> dict[str, tuple[str, str]]:
         found = {}
         for name, status in noted.items():
             turn_id = (status or {}).get("turn_id", "")
@@ -110,29 +110,29 @@ def list_phases(path: Path, as_json: bool) -> None:
                 turn = None  # the record's retention has ended
             state = (turn.outcome or turn.state).value if turn else (status or {}).get("status", "")
             found[name] = (state, turn_id)
-        for turn in await _unfinished(client, path):
+        for turn in await _list_unfinished(client, path):
             found[str(turn.request.work_data.get("phase"))] = (turn.state.value, turn.turn_id)
         return found
 
-    found = with_client(states)
+    found = run_with_client(read_states)
     last = {name: {"state": state, "turn_id": turn_id} for name, (state, turn_id) in found.items()}
     rows = (
-        (each.id, each.type, found[each.id][0] or "not run", found[each.id][1], one_line(each.name, 60))
+        (each.id, each.type, found[each.id][0] or "not run", found[each.id][1], fit_line(each.name, 60))
         for each in phases
     )
     data, head = [{**each.to_dict(), **last[each.id]} for each in phases], ("phase", "type", "state", "turn", "name")
     write_list(as_json, data, "", head, rows)
 
 
-async def _unfinished(client: TurnsClient, path: Path) -> list[Turn]:
+async def _list_unfinished(client: TurnsClient, path: Path) -> list[Turn]:
     try:
-        session = phase_session(directory_of(path))
+        session = phase_session(project_directory(path))
     except BadRequest:
         return []
     return await client.lists.read(each.turn_id for each in await client.lists.unfinished(Search(session_id=session)))
 
 
-def _noted(path: Path) -> dict[str, str] | None:
+def _read_status(path: Path) -> dict[str, str] | None:
     try:
         status = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -6,8 +6,8 @@ import click
 
 from api_client.client import TurnsClient
 from worker.cli import NO
-from worker.cli.output import json_option, one_line, write_said
-from worker.cli.store_access import whoami, with_client
+from worker.cli.output import fit_line, json_option, write_result
+from worker.cli.store_access import describe_caller, run_with_client
 
 
 @click.group()
@@ -24,15 +24,15 @@ def close(session_id: str, as_json: bool) -> None:
     Exit code 1 if there is none, or it is running a turn.
     """
 
-    async def closed(client: TurnsClient) -> str:
-        async with client.orders.place("session close", by=whoami(), detail=session_id) as order:
+    async def close_agent(client: TurnsClient) -> str:
+        async with client.orders.place("session close", by=describe_caller(), detail=session_id) as order:
             worker = await client.sessions.close_agent(session_id)
             order.refused = "" if worker else "no worker keeps an idle agent of it"
         return worker
 
-    worker = with_client(closed)
-    said = f"{one_line(worker)} ends it within seconds"
-    none = f"no worker keeps an idle agent of session {one_line(session_id)}"
-    write_said(as_json, {"session_id": session_id, "worker": worker}, said if worker else none)
+    worker = run_with_client(close_agent)
+    said = f"{fit_line(worker)} ends it within seconds"
+    none = f"no worker keeps an idle agent of session {fit_line(session_id)}"
+    write_result(as_json, {"session_id": session_id, "worker": worker}, said if worker else none)
     if not worker:
         raise click.exceptions.Exit(NO)

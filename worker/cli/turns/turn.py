@@ -16,11 +16,11 @@ from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, Tu
 from api_client.contract.work import find_work
 from api_client.workers.reason import Wait
 from worker.cli import NO
-from worker.cli.output import json_option, moment, one_line, safe, write_json, write_said, write_table
-from worker.cli.store_access import with_client
+from worker.cli.output import fit_line, format_time, json_option, strip_control, write_json, write_result, write_table
+from worker.cli.store_access import run_with_client
 from worker.cli.text_input import read_text
-from worker.cli.turns.listing import offered_models, turn_argument
-from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
+from worker.cli.turns.listing import add_turn_argument, complete_model
+from worker.cli.turns.timeline import DIM, Line, Timeline, format_error, format_issues
 
 _LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
 _TICK_SECONDS = 1.0
@@ -29,7 +29,7 @@ _TICK_SECONDS = 1.0
 @click.command()
 @click.argument("message")
 @click.option("--session", help="Session the turn belongs to; its turns run in order. Default: a new one.")
-@click.option("--model", help="One of HELIX_MODELS. Default: the first.", shell_complete=offered_models)
+@click.option("--model", help="One of HELIX_MODELS. Default: the first.", shell_complete=complete_model)
 @click.option(
     "--validator",
     "validators",
@@ -55,39 +55,39 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """
     settings = load()
-    request = _request(settings, read_text(message) if message == "-" else message, options)
+    request = _build_request(settings, read_text(message) if message == "-" else message, options)
 
-    async def action(client: TurnsClient) -> Turn | None:
+    async def submit_turn(client: TurnsClient) -> Turn | None:
         applied = client.policies.apply(
             await client.flows.given(request),
             named=[name for name in ("validators", "max_attempts", "locale") if options[name]],
         )
         turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
-            write_said(as_json, {"turn_id": turn_id, "session_id": request.session_id}, turn_id)
+            write_result(as_json, {"turn_id": turn_id, "session_id": request.session_id}, turn_id)
             return None
         if not as_json:
             click.echo(f"turn {turn_id}", err=True)
         if watching:
-            await follow(client, turn_id, as_json=as_json)
+            await follow_turn(client, turn_id, as_json=as_json)
         return await client.reader.result(turn_id)
 
-    turn = with_client(action)
+    turn = run_with_client(submit_turn)
     if turn is None:
         return
     if as_json and not watching:
         write_json(turn.to_dict())
     if not as_json and turn.response:
-        click.echo(safe(turn.response))
+        click.echo(strip_control(turn.response))
     if turn.outcome and not turn.outcome.success:
         for text in (
-            () if watching or as_json else (f"the turn ended as {turn.outcome.value}", *error_lines(turn.error))
+            () if watching or as_json else (f"the turn ended as {turn.outcome.value}", *format_error(turn.error))
         ):
             click.echo(f"turns: {text}", err=True)
         raise click.exceptions.Exit(NO)
 
 
-def _request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
+def _build_request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
     if not message.strip():
         raise BadRequest("the message is empty")
     model, session = options["model"] or next(iter(settings.models)), options["session"]
@@ -105,20 +105,20 @@ def _request(settings: Settings, message: str, options: Mapping[str, Any]) -> Tu
     )
 
 
-async def follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
+async def follow_turn(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
     """Write the events of a turn until it ends."""
     timeline = Timeline()
     async for event in client.reader.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
         if event is None:
-            timeline.tick()
+            timeline.show_progress()
         elif as_json:
             write_json(event.to_dict())
         else:
-            timeline.show(event)
+            timeline.show_event(event)
 
 
 @click.command()
-@turn_argument()
+@add_turn_argument()
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @json_option
 def watch(turn_id: str, after: int, as_json: bool) -> None:
@@ -126,98 +126,98 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
 
     With --json each line is an event as in docs/events.md; `--after SEQ` continues after the last event seen.
     """
-    with_client(lambda client: follow(client, turn_id, after=after, as_json=as_json))
+    run_with_client(lambda client: follow_turn(client, turn_id, after=after, as_json=as_json))
 
 
 @click.command()
-@turn_argument()
+@add_turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
 
-    async def with_wait(client: TurnsClient) -> tuple[Turn, Wait | None]:
+    async def read_turn(client: TurnsClient) -> tuple[Turn, Wait | None]:
         turn = await client.reader.get(turn_id)
         return turn, (await client.workers.waits([turn])).get(turn_id)
 
-    turn, wait = with_client(with_wait)
+    turn, wait = run_with_client(read_turn)
     if as_json:
         write_json({**turn.to_dict(), "waits": wait.to_dict() if wait else None})
         return
     request, ended, work = turn.request, turn.finished_at, find_work(turn.request)
     facts = {
         "turn": turn.turn_id,
-        "session": one_line(request.session_id),
-        "model": one_line(turn.models),
-        "prompt": one_line(request.prompt),
-        work.name: one_line(work.describe(request)) if request.work else None,
+        "session": fit_line(request.session_id),
+        "model": fit_line(turn.models),
+        "prompt": fit_line(request.prompt),
+        work.name: fit_line(work.describe(request)) if request.work else None,
         "version": turn.flow or None,
         "policy": turn.policy or None,
         "prompt template": request.template or None,
         "state": turn.state.value,
-        "waits": one_line(wait.words(), 300) if wait else None,
+        "waits": fit_line(wait.words(), 300) if wait else None,
         "attempt": f"{turn.attempt} of {turn.max_attempts}, deliveries {turn.delivery}",
-        "owner": one_line(request.shown_owner, 100),
-        "created": moment(turn.created_at),
-        "finished": f"{moment(ended)} ({ended - turn.created_at:.1f} s)" if ended else None,
+        "owner": fit_line(request.shown_owner, 100),
+        "created": format_time(turn.created_at),
+        "finished": f"{format_time(ended)} ({ended - turn.created_at:.1f} s)" if ended else None,
         "outcome": turn.outcome.value if turn.outcome else None,
-        "step": one_line(f"{turn.step} ({turn.step_source})" if turn.step_source else turn.step) if turn.step else None,
-        "worker": one_line(turn.worker) if turn.worker else None,
+        "step": fit_line(f"{turn.step} ({turn.step_source})" if turn.step_source else turn.step) if turn.step else None,
+        "worker": fit_line(turn.worker) if turn.worker else None,
     }
     rows: list[tuple[str, ...]] = [(name, value) for name, value in facts.items() if value is not None]
     if turn.state is TurnState.SUSPENDED:
-        until = f"{moment(turn.decide_by)}, then {turn.interruption.silence if turn.interruption else ''}"
+        until = f"{format_time(turn.decide_by)}, then {turn.interruption.silence if turn.interruption else ''}"
         rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
     elif wait and wait.fix:
         rows.append(("fix", wait.fix))
-    rows += [("error", text) for text in error_lines(turn.error)]
+    rows += [("error", text) for text in format_error(turn.error)]
     if turn.error and turn.error.code:
-        rows.append(("what to do", f"turns explain {one_line(turn.error.code)}"))
+        rows.append(("what to do", f"turns explain {fit_line(turn.error.code)}"))
     write_table(rows)
     if turn.response:
-        click.echo(f"\n{safe(turn.response)}")
+        click.echo(f"\n{strip_control(turn.response)}")
 
 
 @click.command()
-@turn_argument()
+@add_turn_argument()
 @click.option("--full", is_flag=True, help="With the whole prompt, answer and feedback of each.")
 @json_option
 def attempts(turn_id: str, full: bool, as_json: bool) -> None:
     """Show each attempt of a turn: the prompt, how the agent's run ended, and the issues."""
-    found = with_client(lambda client: client.reader.attempts(turn_id))
+    found = run_with_client(lambda client: client.reader.attempts(turn_id))
     if as_json:
         write_json([attempt.to_dict() for attempt in found])
         return
     timeline = Timeline()
     for attempt in found:
-        for line in (*_attempt_lines(attempt), *(_texts(attempt) if full else ())):
-            timeline.write(line)
+        for line in (*_format_attempt(attempt), *(_format_texts(attempt) if full else ())):
+            timeline.write_line(line)
 
 
-def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
+def _format_attempt(attempt: AttemptRecord) -> list[Line]:
     took = f", {attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at else ""
     lines = [Line(f"attempt {attempt.number}  {attempt.decision or 'not judged'}{took}", "bold")]
     facts = {
-        "asked": one_line(attempt.prompt),
-        "ended": one_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
-        "took over": _fallback(attempt.completion.get("evidence", {}).get("fallback_from") or {}),
-        "calls": one_line(str((attempt.completion.get("evidence", {}).get("witness") or {}).get("summary", ""))),
+        "asked": fit_line(attempt.prompt),
+        "ended": fit_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
+        "took over": _describe_fallback(attempt.completion.get("evidence", {}).get("fallback_from") or {}),
+        "calls": fit_line(str((attempt.completion.get("evidence", {}).get("witness") or {}).get("summary", ""))),
         "answer": f"{len(attempt.text)} characters" if attempt.text else "",
         "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
-        "worker": one_line(attempt.worker),
-        "changed": one_line(", ".join((*attempt.edits, *attempt.changes))),
+        "worker": fit_line(attempt.worker),
+        "changed": fit_line(", ".join((*attempt.edits, *attempt.changes))),
     }
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
-    lines += [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
-    return lines + [Line(f"  in shadow  {line.text.strip()}", DIM) for line in issue_lines(attempt.shadow)]
+    lines += [Line(f"  {line.text}", line.style) for line in format_issues(attempt.issues)]
+    return lines + [Line(f"  in shadow  {line.text.strip()}", DIM) for line in format_issues(attempt.shadow)]
 
 
-def _fallback(fell: Mapping[str, Any]) -> str:
+def _describe_fallback(fell: Mapping[str, Any]) -> str:
     return "; ".join(
-        one_line(f"{each['next']} from {model}: {each['fault']} ({each['reason']})") for model, each in fell.items()
+        fit_line(f"{each['next']} from {model}: {each['fault']} ({each['reason']})") for model, each in fell.items()
     )
 
 
-def _texts(attempt: AttemptRecord) -> Iterator[Line]:
+def _format_texts(attempt: AttemptRecord) -> Iterator[Line]:
     sent = [("instructions that were sent", attempt.sent.get("system", ""))]
     sent += [(f"sent as {each['role']}", each["content"]) for each in attempt.sent.get("messages", ())]
     for title, text in (
@@ -230,4 +230,4 @@ def _texts(attempt: AttemptRecord) -> Iterator[Line]:
     ):
         if text:
             yield Line(f"  {title}:", "bold")
-            yield from (Line(f"  | {line}") for line in safe(text).splitlines())
+            yield from (Line(f"  | {line}") for line in strip_control(text).splitlines())

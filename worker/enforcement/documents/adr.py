@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from worker.enforcement.documents.content import content
-from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
-from worker.enforcement.documents.outline import BOM, CodeFence, Heading, Outline, outline, undented
+from worker.enforcement.documents.content import visible_lines
+from worker.enforcement.documents.frontmatter import HeaderError, Node, parse_header
+from worker.enforcement.documents.outline import BOM, CodeFence, Heading, Outline, parse_outline, remove_indent
 
 MAX_ADRS = 20
 
@@ -89,14 +89,14 @@ class Adr:
         return "".join(f"{line}\n" for line in self.out.lines[begin:end])
 
     @property
-    def titled(self) -> bool:
+    def has_title(self) -> bool:
         """Return True if the ADR has a heading of level 1."""
         return any(heading.level == 1 and self.start <= heading.line < self.end for heading in self.out.headings)
 
     @property
     def name(self) -> str:
         """Return the ADR's number from the header, else its title; at most 60 characters."""
-        node = self.root.get("adr_id") if self.root is not None and self.root.kind == "mapping" else None
+        node = self.root.find_value("adr_id") if self.root is not None and self.root.kind == "mapping" else None
         if node is not None and node.kind == "scalar" and node.value.strip():
             return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
         titles = (h.title for h in self.out.headings if h.level == 1 and self.start <= h.line < self.end)
@@ -123,7 +123,7 @@ class Adr:
         return self.line_of((self.header or (self.start, 0))[0] + line)
 
 
-def header_end(lines: Sequence[str], number: int) -> int:
+def find_header_end(lines: Sequence[str], number: int) -> int:
     """Return the line after the ADR header that starts at line ``number``; 0 if there is no header.
 
     Without a second ``---``, the header ends before the first line that is blank or not YAML.
@@ -167,7 +167,7 @@ def is_title(title: str) -> bool:
 
 def _is_data(text: str) -> bool:
     try:
-        root = read_header(text)
+        root = parse_header(text)
     except HeaderError:
         return False
     return root is None or root.kind != "scalar" or not any(char.isspace() for char in root.value)
@@ -202,10 +202,10 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
     lines = [h.line for h in tops]
     for (start, header), end in zip(begins, ends, strict=True):
         adr = Adr(out, start, end, header, closed=closed.get(start, True))
-        adr.sections = list(_sections(tops[bisect_left(lines, start) : bisect_left(lines, end)], end))
+        adr.sections = list(_find_sections(tops[bisect_left(lines, start) : bisect_left(lines, end)], end))
         if header:
             try:
-                adr.root = read_header(adr.yaml_text)
+                adr.root = parse_header(adr.yaml_text)
                 if not adr.closed:
                     raise HeaderError(NOT_CLOSED, header[1] - header[0] - 1)
             except HeaderError as error:
@@ -215,14 +215,14 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
 
 def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Iterator[Adr]:
     first, last = fence.start + 1, fence.end - fence.closed
-    lines = undented(out.lines[first:last], fence.indent)
-    for adr in _plain_adrs(outline("\n".join(lines), header_end)):
+    lines = remove_indent(out.lines[first:last], fence.indent)
+    for adr in _plain_adrs(parse_outline("\n".join(lines), find_header_end)):
         adr.first_line, adr.fenced = first, True
         adr.offset = -1 if fence.indent else starts[first]
         yield adr
 
 
-def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
+def _find_sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
     """Yield an ADR's sections: its headings of level 2, or of level 3 if there are none of level 2."""
     own = 2 if any(heading.level == 2 for heading in headings) else 3
     headings = [heading for heading in headings if heading.level <= own]
@@ -237,7 +237,7 @@ def is_excerpt(adr: Adr) -> bool:
         return False
     body = adr.header_lines[1] if adr.header else adr.start
     filled = False
-    for _, line in content(adr.out, body, adr.end):
+    for _, line in visible_lines(adr.out, body, adr.end):
         if not _PLACE_LINE.match(line):
             return False
         filled = True

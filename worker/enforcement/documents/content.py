@@ -8,7 +8,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from worker.enforcement.documents.outline import Outline, lines_of
+from worker.enforcement.documents.outline import Outline, lines_in_spans
 from worker.enforcement.documents.placeholders import is_placeholder
 
 _COMMENT = re.compile(r"<!--.*?-->")
@@ -16,20 +16,22 @@ _ANY_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
-def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
+def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
     """Yield number (from 0) and text of each visible line in a range. Fenced code is unchanged."""
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
     first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
-    fenced = lines_of((max(fence.start, start), min(fence.end, end)) for fence in out.fences[max(first - 1, 0) : last])
-    hidden = _Comments(out.lines, end)
+    fenced = lines_in_spans(
+        (max(fence.start, start), min(fence.end, end)) for fence in out.fences[max(first - 1, 0) : last]
+    )
+    hidden = _CommentStripper(out.lines, end)
     for number in range(start, end):
         line = out.lines[number]
         if number in fenced:
             yield number, line
             continue
         if hidden.open or "<!--" in line:
-            line = hidden.take(number, line)
+            line = hidden.strip_comments(number, line)
         if number in headings or not line.strip("-*_= \t\r\xa0"):
             continue
         if line.isascii() or "".join(c for c in line if unicodedata.category(c) != "Cf").strip():
@@ -38,15 +40,15 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
 
 def is_filled(out: Outline, start: int, end: int) -> bool:
     """Return True if a range of lines has more than placeholders."""
-    return any(not is_placeholder(line) for _, line in content(out, start, end))
+    return any(not is_placeholder(line) for _, line in visible_lines(out, start, end))
 
 
-class _Comments:
+class _CommentStripper:
     def __init__(self, lines: list[str], end: int) -> None:
         self.open = False
         self._lines, self._end, self._last = lines, end, -1
 
-    def take(self, number: int, line: str) -> str:
+    def strip_comments(self, number: int, line: str) -> str:
         if self.open:
             _, close, line = line.partition("-->")
             if not close:

@@ -11,13 +11,20 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from api_client.contract.marker import Marker, candidates
-from worker.enforcement.documents.adr import Adr, find_adrs, header_end, is_excerpt
-from worker.enforcement.documents.outline import Outline, Span, lines_of, may_hold_fences, outline, within
+from worker.enforcement.documents.adr import Adr, find_adrs, find_header_end, is_excerpt
+from worker.enforcement.documents.outline import (
+    Outline,
+    Span,
+    find_span,
+    lines_in_spans,
+    may_hold_fences,
+    parse_outline,
+)
 
 _TICKS = re.compile(r"\\`|`+|<!--")
 
 
-def surely_outside(text: str, found: Sequence[Marker]) -> bool:
+def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
     """Return True if no marker can be inside code or a quote.
 
     That is certain if the text has no fence and each marker begins a line (CommonMark, HTML block 2).
@@ -25,9 +32,9 @@ def surely_outside(text: str, found: Sequence[Marker]) -> bool:
     return not may_hold_fences(text) and all(not m.start or text[m.start - 1] == "\n" for m in found)
 
 
-def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
+def markers_outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
     """Return the markers outside code blocks, code spans, quotes and YAML headers."""
-    hidden = lines_of(out.fenced, out.indented, out.quotes, out.headers)
+    hidden = lines_in_spans(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
     visible = [(m, line) for m, line in zip(found, lines, strict=True) if line not in hidden]
     kept: list[Marker] = []
@@ -39,12 +46,12 @@ def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Seque
             kept += members
             continue
         spans = _code_spans(text[begin:end])
-        kept += [m for m in members if not within(m.start - begin, spans)]
+        kept += [m for m in members if not find_span(m.start - begin, spans)]
     return kept
 
 
 def _inline_block(line: int, out: Outline) -> Span:
-    return within(line, out.paragraphs) or (line, line if within(line, out.html) else line + 1)
+    return find_span(line, out.paragraphs) or (line, line if find_span(line, out.html) else line + 1)
 
 
 def _code_spans(text: str) -> list[Span]:
@@ -85,14 +92,14 @@ class Document:
     @cached_property
     def out(self) -> Outline:
         """Return the Markdown outline of the text, without ADR headers."""
-        return outline(self.text, header_end)
+        return parse_outline(self.text, find_header_end)
 
     @cached_property
     def starts(self) -> list[int]:
         """Return the position of each line, in characters."""
         return [0, *accumulate(len(line) + 1 for line in self.out.lines[:-1])]
 
-    def at(self, line: int) -> int:
+    def position_of(self, line: int) -> int:
         """Return the position of a line in characters; the text's end after the last line."""
         return self.starts[line] if line < len(self.starts) else len(self.text)
 
@@ -100,9 +107,9 @@ class Document:
     def markers(self) -> list[Marker]:
         """Return the step markers outside code and quotes, in order."""
         found = candidates(self.text)
-        if not found or ("out" not in self.__dict__ and surely_outside(self.text, found)):
+        if not found or ("out" not in self.__dict__ and are_surely_outside(self.text, found)):
             return found
-        return outside_code(self.text, found, self.out, self.starts)
+        return markers_outside_code(self.text, found, self.out, self.starts)
 
     @cached_property
     def adrs(self) -> list[Adr]:
@@ -125,12 +132,12 @@ class Document:
 
 
 @lru_cache(maxsize=8)
-def parse(text: str) -> Document:
+def parse_document(text: str) -> Document:
     """Parse a text. The latest documents are cached, because several validators read the same answer."""
     return Document(text)
 
 
-class Text(NamedTuple):
+class SourceText(NamedTuple):
     """A text to validate, with its file name (empty for the answer). ``is_adr``: it must hold an ADR."""
 
     content: str
@@ -140,22 +147,22 @@ class Text(NamedTuple):
     @property
     def adrs(self) -> list[Adr]:
         """Return the ADRs of the text."""
-        return parse(self.content).adrs
+        return parse_document(self.content).adrs
 
     @property
     def excerpts(self) -> list[Adr]:
         """Return ADRs in fences without real content."""
-        return parse(self.content).excerpts
+        return parse_document(self.content).excerpts
 
 
-def texts_of(response: str, context: Mapping[str, Any]) -> Iterator[Text]:
+def iterate_texts(response: str, context: Mapping[str, Any]) -> Iterator[SourceText]:
     """Yield the answer, then the other Markdown files of ``context["files"]``.
 
     Files named ``ADR-*.md`` must hold an ADR; so must the answer if ``context["expect_adr"]`` is true.
     """
-    yield Text(response, "", bool(context.get("expect_adr")))
+    yield SourceText(response, "", bool(context.get("expect_adr")))
     files = context.get("files") or {}
     for name, content in files.items():
         path = PurePosixPath(name)
         if path.suffix.lower() == ".md" and content != response:
-            yield Text(content, name, path.name.upper().startswith("ADR-"))
+            yield SourceText(content, name, path.name.upper().startswith("ADR-"))

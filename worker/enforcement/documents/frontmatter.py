@@ -60,18 +60,18 @@ class Node:
     items: list[Node] = field(default_factory=list)
 
     @property
-    def null(self) -> bool:
+    def is_null(self) -> bool:
         """Return True for a missing value: nothing, ``~`` or ``null``."""
         return self.kind == "scalar" and self.plain and self.value in _NULLS
 
-    def get(self, key: str) -> Node | None:
+    def find_value(self, key: str) -> Node | None:
         """Return a mapping's value by key, the last one if the key is repeated; else None."""
         for name, value in reversed(self.pairs):
             if name.kind == "scalar" and name.value == key:
                 return value
         return None
 
-    def duplicates(self) -> Iterator[Node]:
+    def find_duplicates(self) -> Iterator[Node]:
         """Yield the repeated keys of a mapping."""
         seen: set[str] = set()
         for name in (name for name, _ in self.pairs if name.kind == "scalar"):
@@ -80,7 +80,7 @@ class Node:
             seen.add(name.value)
 
 
-def read_header(text: str) -> Node | None:
+def parse_header(text: str) -> Node | None:
     """Parse a header's YAML, the text between its ``---`` lines. Return None if it is blank.
 
     Raises ``HeaderTooComplex`` beyond the limits of this module, and ``HeaderError`` for anything but a plain YAML
@@ -110,24 +110,24 @@ class _Builder:
     def build(self, text: str) -> Node | None:
         for event in yaml.parse(text, _Loader):
             if isinstance(event, yaml.ScalarEvent):
-                self._add(self._node("scalar", event), event.anchor)
+                self._add_node(self._make_node("scalar", event), event.anchor)
             elif isinstance(event, yaml.MappingStartEvent):
-                self._start(self._node("mapping", event), event.anchor)
+                self._open_node(self._make_node("mapping", event), event.anchor)
             elif isinstance(event, yaml.SequenceStartEvent):
-                self._start(self._node("sequence", event), event.anchor)
+                self._open_node(self._make_node("sequence", event), event.anchor)
             elif isinstance(event, yaml.CollectionEndEvent):
                 self.keys.pop()
                 end: Any = event.end_mark  # the parser always sets it
                 self.open.pop().end = end.index
             elif isinstance(event, yaml.AliasEvent):
-                self._alias(event)
+                self._add_alias(event)
             elif isinstance(event, yaml.DocumentStartEvent):
                 self.documents += 1
                 if self.documents > 1:
                     raise HeaderError("several documents")
         return self.root
 
-    def _node(self, kind: Literal["scalar", "mapping", "sequence"], event: Any) -> Node:
+    def _make_node(self, kind: Literal["scalar", "mapping", "sequence"], event: Any) -> Node:
         self.nodes += 1
         mark: yaml.Mark = event.start_mark
         if self.nodes > MAX_NODES:
@@ -141,22 +141,22 @@ class _Builder:
             node.bracketed = bool(event.flow_style)
         return node
 
-    def _alias(self, event: Any) -> None:
+    def _add_alias(self, event: Any) -> None:
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
             raise HeaderTooComplex(f"> {MAX_ALIASES} aliases", event.start_mark.line)
         if event.anchor not in self.anchors:
             raise HeaderError(f"unknown alias {event.anchor}", event.start_mark.line)
-        self._add(self.anchors[event.anchor], None)
+        self._add_node(self.anchors[event.anchor], None)
 
-    def _start(self, node: Node, anchor: str | None) -> None:
+    def _open_node(self, node: Node, anchor: str | None) -> None:
         if len(self.open) >= MAX_DEPTH:
             raise HeaderTooComplex(f"> {MAX_DEPTH} levels", node.line)
-        self._add(node, anchor)
+        self._add_node(node, anchor)
         self.open.append(node)
         self.keys.append(None)
 
-    def _add(self, node: Node, anchor: str | None) -> None:
+    def _add_node(self, node: Node, anchor: str | None) -> None:
         if anchor:
             self.anchors[anchor] = node
         if not self.open:

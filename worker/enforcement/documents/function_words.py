@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 
 #: The most frequent words of each language, none shared by two.
 FUNCTION_WORDS: Mapping[str, frozenset[str]] = {
@@ -21,19 +21,19 @@ _WORD = re.compile(r"[^\W\d_]{1,30}")
 _LEAST = 8
 
 
-def language_of(text: str) -> str:
+def detect_language(text: str) -> str:
     """Return the language of a text's prose, such as ``de``; empty if there are too few function words."""
-    return most(word_counts(text))
+    return most_frequent_language(count_function_words(text))
 
 
-def most(counts: Mapping[str | None, int]) -> str:
+def most_frequent_language(counts: Mapping[str | None, int]) -> str:
     """Return the language with the highest count; empty if no count is high enough."""
     best = max(FUNCTION_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 
 
-def word_counts(text: str) -> Counter[str | None]:
+def count_function_words(text: str) -> Counter[str | None]:
     """Count a text's function words by language. Other words count under None."""
-    out = parse(text).out
-    prose = out.without(out.code, out.indented, out.headers)
+    out = parse_document(text).out
+    prose = out.text_without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

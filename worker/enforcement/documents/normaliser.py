@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from api_client.contract.word_tables import table_beside
 from worker.enforcement.documents import header_lines
-from worker.enforcement.documents.outline import lines_of, outline
+from worker.enforcement.documents.outline import lines_in_spans, parse_outline
 from worker.enforcement.documents.step import strip_marker
 
 _WORDS = table_beside(__file__)
@@ -46,7 +46,7 @@ def describe_edit(name: str, locale: str) -> str:
     return str(_WORDS[name]["de" if locale.lower().startswith("de") else "en"])
 
 
-def normalise(text: str) -> NormalisedText:
+def normalise_answer(text: str) -> NormalisedText:
     """Apply every edit that fits the text, and return the text with the names of these edits."""
     done: list[str] = []
     for name, edit in _EDITS.items():
@@ -57,7 +57,7 @@ def normalise(text: str) -> NormalisedText:
     return NormalisedText(text, tuple(done))
 
 
-def without_reasoning(text: str) -> str:
+def remove_reasoning(text: str) -> str:
     """Remove the model's reasoning from the start of a text, even if its opening or closing tag is missing."""
     while opening := _OPENING.match(text):
         closing = re.compile(rf"</{opening[1]}>\s*", re.IGNORECASE).search(text, opening.end())
@@ -68,7 +68,7 @@ def without_reasoning(text: str) -> str:
     return text
 
 
-def _without_fence(text: str) -> str:
+def _remove_fence(text: str) -> str:
     """Unwrap a document that is enclosed in one fence."""
     body = strip_marker(text)
     opening = _FENCE.match(body)
@@ -80,10 +80,14 @@ def _without_fence(text: str) -> str:
         return text
     inside = inside[: -len(last)].rstrip()
     # If another fence is open at the end, the last line closes that one.
-    return text if outline(inside).fences and not outline(inside).fences[-1].closed else inside + text[len(body) :]
+    return (
+        text
+        if parse_outline(inside).fences and not parse_outline(inside).fences[-1].closed
+        else inside + text[len(body) :]
+    )
 
 
-def _with_bare_header(text: str) -> str:
+def _unfence_header(text: str) -> str:
     opening = _FENCE.match(text)
     if not opening or opening[2].lower() not in _HEADER_INFOS:
         return text
@@ -94,46 +98,49 @@ def _with_bare_header(text: str) -> str:
     lines = lines[1:] if lines and lines[0].rstrip() == _HEADER_RULE else lines
     lines = lines[:-1] if lines and lines[-1].rstrip() == _HEADER_RULE else lines
     yaml_text = "\n".join(lines)
-    if "adr_id" not in header_lines.blocks(yaml_text) or _HEADER_RULE in lines:
+    if "adr_id" not in header_lines.find_entries(yaml_text) or _HEADER_RULE in lines:
         return text
     return f"---\n{yaml_text}\n---\n\n{text[end.end() :].lstrip()}"
 
 
-def _header_at(lines: list[str], start: int) -> int:
+def _find_header_end(lines: list[str], start: int) -> int:
     if start >= len(lines) or lines[start].rstrip() != _HEADER_RULE:
         return 0
     end = next(
         (n for n in range(start + 1, min(len(lines), start + _MAX_HEADER)) if lines[n].rstrip() == _HEADER_RULE), 0
     )
-    return end + 1 if end and header_lines.blocks("\n".join(lines[start + 1 : end])) else 0
+    return end + 1 if end and header_lines.find_entries("\n".join(lines[start + 1 : end])) else 0
 
 
-def _next_line(lines: list[str], start: int) -> int:
+def _next_filled_line(lines: list[str], start: int) -> int:
     return next((n for n in range(start, len(lines)) if lines[n].strip()), len(lines))
 
 
-def _with_one_header(text: str) -> str:
+def _merge_headers(text: str) -> str:
     """Merge two headers above the title, or move a title above the header below it.
 
     The header with more ADR fields, or the later one, wins and takes missing keys from the other.
     """
     lines = text.split("\n")
-    first = _next_line(lines, 0)
+    first = _next_filled_line(lines, 0)
     title = lines[first] if first < len(lines) and lines[first].startswith("# ") else ""
-    start = _next_line(lines, first + 1) if title else first
-    end = _header_at(lines, start)
+    start = _next_filled_line(lines, first + 1) if title else first
+    end = _find_header_end(lines, start)
     if not end:
         return text
-    second = _next_line(lines, end)
-    last = _header_at(lines, second)
+    second = _next_filled_line(lines, end)
+    last = _find_header_end(lines, second)
     head, rest = lines[start + 1 : end - 1], end
     if last:
         headers = ["\n".join(head), "\n".join(lines[second + 1 : last - 1])]
         other, best = sorted(headers, key=_count_fields)
-        if "adr_id" not in header_lines.blocks(best) or (kept := header_lines.keeping(best, other)) is None:
+        if (
+            "adr_id" not in header_lines.find_entries(best)
+            or (kept := header_lines.keep_missing_keys(best, other)) is None
+        ):
             return text
         head, rest = kept.split("\n"), last
-    below = _next_line(lines, rest)
+    below = _next_filled_line(lines, rest)
     if title and (below == len(lines) or lines[below].rstrip() != title.rstrip()):
         lines[rest:rest] = ["", title]
     if not (title or last):
@@ -142,57 +149,57 @@ def _with_one_header(text: str) -> str:
 
 
 def _count_fields(yaml_text: str) -> int:
-    return len(set(header_lines.blocks(yaml_text)) & {*header_lines.FIELDS}) + (
-        header_lines.mapping(yaml_text) is not None
+    return len(set(header_lines.find_entries(yaml_text)) & {*header_lines.FIELDS}) + (
+        header_lines.parse_mapping(yaml_text) is not None
     )
 
 
-def _without_second_title(text: str) -> str:
+def _remove_second_title(text: str) -> str:
     lines = text.split("\n", _MAX_HEADER)
-    first = _next_line(lines, 0)
-    title = _next_line(lines, _header_at(lines, first) or first)
-    again = _next_line(lines, title + 1)
+    first = _next_filled_line(lines, 0)
+    title = _next_filled_line(lines, _find_header_end(lines, first) or first)
+    again = _next_filled_line(lines, title + 1)
     twice = again < len(lines) and lines[title].startswith("# ") and lines[again].rstrip() == lines[title].rstrip()
     return "\n".join([*lines[:title], *lines[again:]]) if twice else text
 
 
-def _with_quoted_values(text: str) -> str:
+def _quote_values(text: str) -> str:
     """Quote the header's values if that alone makes the header YAML."""
     lines = text.split("\n")
-    start = _next_line(lines, 0)
-    end = _header_at(lines, start)
+    start = _next_filled_line(lines, 0)
+    end = _find_header_end(lines, start)
     yaml_text = "\n".join(lines[start + 1 : end - 1])
-    if not end or header_lines.mapping(yaml_text) is not None:
+    if not end or header_lines.parse_mapping(yaml_text) is not None:
         return text
-    quoted = "\n".join(map(_quoted, lines[start + 1 : end - 1]))
-    if quoted == yaml_text or header_lines.mapping(quoted) is None:
+    quoted = "\n".join(map(_quote_value, lines[start + 1 : end - 1]))
+    if quoted == yaml_text or header_lines.parse_mapping(quoted) is None:
         return text
     return "\n".join([*lines[: start + 1], quoted, *lines[end - 1 :]])
 
 
-def _quoted(line: str) -> str:
+def _quote_value(line: str) -> str:
     found = _BARE_VALUE.match(line)
-    if not found or header_lines.mapping(line) is not None:
+    if not found or header_lines.parse_mapping(line) is not None:
         return line
     value = found["value"].rstrip("\r")
     return f'{found["key"]}"{value.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
 
 
-def _with_heading_blanks(text: str) -> str:
+def _fix_heading_blanks(text: str) -> str:
     if not _HEADING_BLANK.search(text):
         return text
-    code = lines_of(outline(text).fenced)
+    code = lines_in_spans(parse_outline(text).fenced)
     lines = text.split("\n")
     return "\n".join(line if number in code else _HEADING_BLANK.sub(r"\1 ", line) for number, line in enumerate(lines))
 
 
 #: Edits by name, in the order in which they are tried.
 _EDITS: dict[str, Callable[[str], str]] = {
-    "reasoning": without_reasoning,
-    "heading_blanks": _with_heading_blanks,
-    "fence": _without_fence,
-    "header_fence": _with_bare_header,
-    "header_twice": _with_one_header,
-    "title_twice": _without_second_title,
-    "yaml_quotes": _with_quoted_values,
+    "reasoning": remove_reasoning,
+    "heading_blanks": _fix_heading_blanks,
+    "fence": _remove_fence,
+    "header_fence": _unfence_header,
+    "header_twice": _merge_headers,
+    "title_twice": _remove_second_title,
+    "yaml_quotes": _quote_values,
 }

@@ -78,7 +78,7 @@ class CodeFence:
         return _ALSO.get(word, word)
 
 
-class Block(NamedTuple):
+class CodeBlock(NamedTuple):
     """A closed fence that names its language, prepared for parsers.
 
     ``line`` is the opening fence's, and ``number`` counts blocks of the language, both from 1.
@@ -114,13 +114,13 @@ class Outline:
         """Return the line ranges of all fences."""
         return [(fence.start, fence.end) for fence in self.fences]
 
-    def inside(self, fence: CodeFence) -> str:
+    def inner_text(self, fence: CodeFence) -> str:
         """Return the text in a closed fence, without the fence's indentation."""
-        return "\n".join(undented(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
+        return "\n".join(remove_indent(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
 
-    def without(self, *hidden: Iterable[Span]) -> str:
+    def text_without(self, *hidden: Iterable[Span]) -> str:
         """Return the text without the lines in these spans."""
-        gone = lines_of(*hidden)
+        gone = lines_in_spans(*hidden)
         return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
 
     def section_ends(self) -> list[int]:
@@ -132,13 +132,13 @@ class Outline:
             open_.append(place)
         return ends
 
-    def blocks(self) -> Iterator[Block]:
+    def find_code_blocks(self) -> Iterator[CodeBlock]:
         """Yield the closed code blocks that name a language."""
         counted: Counter[str] = Counter()
         for each in self.fences:
             if (language := each.language) and each.closed:
                 counted[language] += 1
-                yield Block(language, self.inside(each) + "\n", each.start + 1, counted[language])
+                yield CodeBlock(language, self.inner_text(each) + "\n", each.start + 1, counted[language])
 
 
 def may_hold_fences(text: str) -> bool:
@@ -146,34 +146,34 @@ def may_hold_fences(text: str) -> bool:
     return "```" in text or "~~~" in text
 
 
-def lines_of(*spans: Iterable[Span]) -> set[int]:
+def lines_in_spans(*spans: Iterable[Span]) -> set[int]:
     """Return the line numbers in any of the spans."""
     return {number for each in spans for start, end in each for number in range(start, end)}
 
 
-def undented(lines: Sequence[str], width: int) -> list[str]:
+def remove_indent(lines: Sequence[str], width: int) -> list[str]:
     """Remove up to ``width`` spaces of indentation from each line."""
     return [line[min(width, len(line) - len(line.lstrip(" "))) :] for line in lines] if width else list(lines)
 
 
-def within(line: int, spans: Sequence[Span]) -> Span | None:
+def find_span(line: int, spans: Sequence[Span]) -> Span | None:
     """Return the span that contains a line; spans are sorted and disjoint."""
     at = bisect_right(spans, line, key=lambda span: span[0]) - 1
     return spans[at] if at >= 0 and line < spans[at][1] else None
 
 
-def outline(text: str, header: HeaderEnd | None = None) -> Outline:
+def parse_outline(text: str, header: HeaderEnd | None = None) -> Outline:
     """Parse the outline of a Markdown text. ``header`` recognises front matter."""
     out = Outline(text.split("\n"))
-    reading = _Reading(out.lines, header)
+    reading = _RuleState(out.lines, header)
     tokens: list[Token] = []
-    _MARKDOWN.block.parse("\n".join(reading.source()), _MARKDOWN, {_OURS: reading}, tokens)
+    _MARKDOWN.block.parse("\n".join(reading.masked_lines()), _MARKDOWN, {_OURS: reading}, tokens)
     for token, following in zip(tokens, [*tokens[1:], None], strict=False):
-        _note(out, token, following)
+        _record_token(out, token, following)
     return out
 
 
-def _note(out: Outline, token: Token, following: Token | None) -> None:
+def _record_token(out: Outline, token: Token, following: Token | None) -> None:
     if token.map is None:
         return
     start, end = token.map
@@ -203,27 +203,27 @@ _HEADER = "header"
 _MASK = "\0header"
 
 
-class _Reading:
+class _RuleState:
     """State of the Markdown block rules while they parse one text."""
 
     def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
         self.lines, self.documents = lines, header is not None
-        starts = (n for n, line in enumerate(self._plain()) if line[:3] == "---" and line.rstrip() == "---")
+        starts = (n for n, line in enumerate(self._plain_lines()) if line[:3] == "---" and line.rstrip() == "---")
         self.headers = {number: end for number in starts if header and (end := header(lines, number))}
         self.balanced = True
         self.alone = True
 
-    def source(self) -> Iterator[str]:
-        return (_MASK if number in self.headers else line for number, line in enumerate(self._plain()))
+    def masked_lines(self) -> Iterator[str]:
+        return (_MASK if number in self.headers else line for number, line in enumerate(self._plain_lines()))
 
-    def _plain(self) -> Iterator[str]:
+    def _plain_lines(self) -> Iterator[str]:
         yield self.lines[0].removeprefix(BOM).rstrip("\r")
         yield from (line.rstrip("\r") for line in self.lines[1:])
 
-    def fence_end(self, start: int, mark: str) -> int:
+    def find_fence_end(self, start: int, mark: str) -> int:
         if not (self.documents and self.balanced):
             return 0
-        end = document_end(self.lines, start, mark, alone=self.alone)
+        end = find_document_end(self.lines, start, mark, alone=self.alone)
         self.alone = self.alone and end == 0
         self.balanced = end >= 0  # one vain search to the end of the text is enough
         return max(end, 0)
@@ -253,7 +253,7 @@ def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     closed = last > start and mark.startswith(token.markup) and not mark.strip(token.markup[0])
     closed = closed and not state.is_code_block(last)
     document = not token.level and token.info.strip().partition(" ")[0].lower() in DOCUMENT_INFO
-    if document and (nested := reading.fence_end(start, token.markup)):
+    if document and (nested := reading.find_fence_end(start, token.markup)):
         state.line, closed = nested, True
         token.map = [start, nested]
     if not closed and state.line == len(state.bMarks) - 1:  # markdown-it ignores an empty last line
@@ -296,7 +296,7 @@ def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return not silent and (lheading(state, start, end, False) or paragraph(state, start, end, False))
 
 
-def _markdown() -> MarkdownIt:
+def _build_parser() -> MarkdownIt:
     made = MarkdownIt("commonmark", {"maxNesting": 10 * MAX_NESTING})
     ruler = made.block.ruler
     ruler.before("code", "first", _first_rule, {"alt": ["paragraph", "blockquote"]})
@@ -310,10 +310,10 @@ def _markdown() -> MarkdownIt:
     return made
 
 
-_MARKDOWN = _markdown()
+_MARKDOWN = _build_parser()
 
 
-def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
+def find_document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
     """Return the line after the closing fence of a document in a fence, with nested fences counted.
 
     Agents wrap whole documents in three backticks although these have code blocks; CommonMark would end the document at
@@ -323,7 +323,7 @@ def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int
     first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
     if first.rstrip() != "---" and not first.startswith("# ADR-"):
         return 0
-    fences = _fences(lines, start + 1, mark)
+    fences = _find_fences(lines, start + 1, mark)
     if alone:
         *inner, (last, words) = list(fences) or [(0, True)]
         inside = False
@@ -340,7 +340,7 @@ def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int
     return -1
 
 
-def _fences(lines: list[str], start: int, mark: str) -> Iterator[tuple[int, bool]]:
+def _find_fences(lines: list[str], start: int, mark: str) -> Iterator[tuple[int, bool]]:
     for number in range(start, len(lines)):
         line = lines[number].strip(" \r")
         if line.startswith(mark) and (found := _FENCE.match(line)):

@@ -49,7 +49,7 @@ def fence_part(language: str, number: int) -> str:
     return f"{_FENCE}{language.lower()}:{number}"
 
 
-def fence_of(part: str) -> tuple[str, int] | None:
+def parse_fence_part(part: str) -> tuple[str, int] | None:
     """Return language and number in a part's name; None if the part is not a fenced block."""
     found = _FENCE_NAME.fullmatch(part)
     return (found[1], int(found[2])) if found else None

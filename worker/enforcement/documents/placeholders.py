@@ -48,11 +48,11 @@ def is_placeholder(line: str) -> bool:
     return bool(_FIELD.fullmatch(bare.strip(" \t*_`.")) or _REST.match(words))
 
 
-def without_placeholders(text: str) -> str:
+def remove_placeholders(text: str) -> str:
     """Remove lines that are placeholders; blank lines stay."""
     return "\n".join(line for line in text.split("\n") if not line.strip() or not is_placeholder(line))
 
 
-def leaves_out(text: str) -> bool:
+def omits_text(text: str) -> bool:
     """Return True if a line of a section says that the rest is as before."""
     return any(_OMISSION.match(line) for line in text.split("\n") if len(line) <= _MOST)

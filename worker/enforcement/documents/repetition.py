@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import lines_of
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import lines_in_spans
 
 #: Words compared at a time. In scripts without spaces, letters count as words.
 _WINDOW = 8
@@ -29,8 +29,8 @@ class Repetition:
 
 def measure_repetition(text: str) -> Repetition:
     """Measure how much of a text outside code repeats earlier words. Takes linear time."""
-    out = parse(text).out
-    code = lines_of(out.fenced)
+    out = parse_document(text).out
+    code = lines_in_spans(out.fenced)
     words, lines = list[str](), list[int]()
     for number, line in enumerate(out.lines):
         if number not in code:

@@ -10,21 +10,21 @@ from api_client.contract.marker import marker
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content, is_json
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, outline
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, parse_outline
 from worker.enforcement.documents.part import (
     FILES,
-    fence_of,
     fence_part,
     field_part,
     header_key,
     lines_part,
     lines_range,
+    parse_fence_part,
     section_part,
     section_title,
 )
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.documents.titles import key, rank
+from worker.enforcement.documents.titles import section_key, section_rank
 
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -68,11 +68,11 @@ class Part:
 
     def find(self, answer: str) -> tuple[int, int] | None:
         """Return the character range of this part in an answer, end excluded; None if it is missing."""
-        found = self._lines(answer)
+        found = self._find_lines(answer)
         if found is None:
             return None
-        document = parse(answer)
-        start, end = document.at(found[0]), document.at(found[1])
+        document = parse_document(answer)
+        start, end = document.position_of(found[0]), document.position_of(found[1])
         if start < end and answer[end - 1 : end] == "\n":
             end -= 1
         if answer[max(end - 1, start) : end] == "\r":
@@ -98,71 +98,71 @@ class Part:
             return put_section(answer, title, text) if title else put_key(answer, str(name), text)
         found = self.find(answer)
         if found is None and title:
-            return answer if parse(answer).adrs else _with_section(answer, title, text)
+            return answer if parse_document(answer).adrs else _append_section(answer, title, text)
         if found is None:
-            return _with_block(answer, fence_of(self.name), text)
+            return _insert_block(answer, parse_fence_part(self.name), text)
         start, end = found
         shown = text.strip("\n").replace("\r\n", "\n")
-        if fence := self._fence(answer):
+        if fence := self._find_fence(answer):
             indent = " " * fence.indent
             shown = "\n".join(indent + line if line else line for line in shown.split("\n"))
         if title and not answer[start:end].strip():
             shown = f"\n{shown}\n"
-        shown = shown.replace("\n", _eol(answer))
+        shown = shown.replace("\n", _line_end(answer))
         if start == end and fence and not answer[start:].startswith(("\n", "\r\n")):
-            shown += _eol(answer)
+            shown += _line_end(answer)
         after = answer[:start] + shown + answer[end:]
-        return after if title or _outside(after) == _outside(answer) or not fence else answer
+        return after if title or _list_fences(after) == _list_fences(answer) or not fence else answer
 
-    def _lines(self, answer: str) -> tuple[int, int] | None:
-        out = parse(answer).out
-        if fence := self._fence(answer):
+    def _find_lines(self, answer: str) -> tuple[int, int] | None:
+        out = parse_document(answer).out
+        if fence := self._find_fence(answer):
             return fence.start + 1, fence.end - 1
         if lines := lines_range(self.name):
             return (lines[0] - 1, lines[1]) if 1 <= lines[0] <= lines[1] <= len(out.lines) else None
         if title := section_title(self.name):
-            return _section(out, title, _marker_line(answer))
+            return _find_section(out, title, _marker_line(answer))
         if name := header_key(self.name):
-            return _field(only_adr(answer), name)
+            return _find_field(only_adr(answer), name)
         return None
 
-    def _fence(self, answer: str) -> CodeFence | None:
-        wanted = fence_of(self.name)
+    def _find_fence(self, answer: str) -> CodeFence | None:
+        wanted = parse_fence_part(self.name)
         if wanted is None:
             return None
         found = closed_fences(answer, wanted[0])
         return found[wanted[1] - 1] if 1 <= wanted[1] <= len(found) else None
 
 
-def is_own(part: str, answer: str) -> bool:
+def can_replace_directly(part: str, answer: str) -> bool:
     """Return True if code can replace a part directly: a fenced block, lines, or a section outside ADRs."""
     if section_title(part):
-        return not parse(answer).adrs
-    if fence := fence_of(part):
+        return not parse_document(answer).adrs
+    if fence := parse_fence_part(part):
         return bool(fence[0]) and fence[1] <= len(closed_fences(answer, fence[0])) + 1
     return Part(part).find(answer) is not None if lines_range(part) else False
 
 
 def only_adr(answer: str) -> Adr | None:
     """Return the answer's ADR if there is exactly one and its text can be edited in place."""
-    adrs = parse(answer).adrs
+    adrs = parse_document(answer).adrs
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 
 
 def put_marker(answer: str, step: str) -> str:
     """Replace the step marker at the end of the answer, or append one."""
-    document = parse(answer)
+    document = parse_document(answer)
     last = document.markers[-1] if document.markers else None
     if last and not answer[last.end :].strip():
         return answer[: last.start] + marker(step) + answer[last.end :]
-    eol = _eol(answer)
+    eol = _line_end(answer)
     fences = document.out.fences if may_hold_fences(answer) else []
     last_fence = fences[-1] if fences else None
     if (
         last_fence
         and last_fence.top
         and not last_fence.closed
-        and (mark := _FENCE_MARK.match(parse(answer).out.lines[last_fence.start]))
+        and (mark := _FENCE_MARK.match(parse_document(answer).out.lines[last_fence.start]))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # an open fence would hide the marker
     return answer + _blank_line(answer, eol) + marker(step)
@@ -177,16 +177,16 @@ def put_header(answer: str, header: str) -> str:
     if adr is None:
         return answer
     old = adr.yaml_text.replace("\r\n", "\n").rstrip("\n") if adr.header else ""
-    kept = header_lines.keeping(header.strip("\n"), old)
+    kept = header_lines.keep_missing_keys(header.strip("\n"), old)
     if kept is None:
         return answer
     shown = _with_eol(f"---\n{kept}\n---", answer)
     if adr.header:
         start, end = (adr.char_of(line) for line in adr.header_lines)
-        return answer[:start] + shown + _eol(answer) + answer[min(end, len(answer)) :]
+        return answer[:start] + shown + _line_end(answer) + answer[min(end, len(answer)) :]
     start = adr.char_of(adr.start)
     before = answer[:start]
-    return before + _blank_line(before, _eol(answer)) + shown + _eol(answer) * 2 + answer[start:]
+    return before + _blank_line(before, _line_end(answer)) + shown + _line_end(answer) * 2 + answer[start:]
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
@@ -199,11 +199,11 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
         return answer
     text = adr.yaml_text
     old = header_lines.key_lines(text, name)
-    if name == FILES and old and not (lines := header_lines.with_lists_of(lines, old, named) or ""):
+    if name == FILES and old and not (lines := header_lines.keep_unnamed_paths(lines, old, named) or ""):
         return answer
     if "\r\n" in text:
         lines = "\n".join(f"{line}\r" for line in lines.split("\n"))
-    after = header_lines.with_key(text, name, lines)
+    after = header_lines.replace_key(text, name, lines)
     start, end = adr.char_of(adr.header[0]), adr.char_of(adr.header[1])
     return answer if after is None else answer[:start] + after + answer[end:]
 
@@ -213,8 +213,8 @@ def put_section(answer: str, title: str, body: str) -> str:
     adr = only_adr(answer)
     if adr is None:
         return answer
-    eol, body = _eol(answer), _with_eol(_closed(body), answer)
-    present = [section for section in adr.sections if key(section.title) == key(title)]
+    eol, body = _line_end(answer), _with_eol(_close_last_block(body), answer)
+    present = [section for section in adr.sections if section_key(section.title) == section_key(title)]
     if present:
         ranges = [_body_range(answer, adr, section) for section in present]
         start, end = next((one for one in ranges if not has_content(answer[slice(*one)])), ranges[0])
@@ -222,7 +222,7 @@ def put_section(answer: str, title: str, body: str) -> str:
         if has_content(answer[start:end]):
             return head + eol + body + answer[end:]
         return head + eol + body + eol + answer[start:]
-    at = _place(answer, adr, title)
+    at = _find_section_position(answer, adr, title)
     before, rest = answer[:at], answer[at:]
     marks = "#" * (adr.sections[0].level if adr.sections else 2)
     last = eol if before.endswith("\n") else ""
@@ -230,9 +230,9 @@ def put_section(answer: str, title: str, body: str) -> str:
     return f"{before}{_blank_line(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
 
 
-def _closed(body: str) -> str:
+def _close_last_block(body: str) -> str:
     """Close the body's last code block, which would otherwise swallow the following text."""
-    fences = outline(body).fences
+    fences = parse_outline(body).fences
     if not fences or fences[-1].closed or not fences[-1].top:
         return body
     mark = _FENCE_MARK.match(body.split("\n")[fences[-1].start])
@@ -247,21 +247,21 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
         line += 1
     start = min(adr.char_of(line), len(answer))
     end = min(adr.char_of(section.end), len(answer))
-    for mark in reversed(parse(answer).markers):
+    for mark in reversed(parse_document(answer).markers):
         if start <= mark.start < end and not answer[mark.end : end].strip():
             end = mark.start
     return start, start + len(answer[start:end].rstrip())
 
 
-def _place(answer: str, adr: Adr, title: str) -> int:
+def _find_section_position(answer: str, adr: Adr, title: str) -> int:
     """Return where to insert a missing section: before the first section that usually comes later, or at the end."""
-    own = rank(title)
+    own = section_rank(title)
     for present in adr.sections:
-        other = rank(present.title)
+        other = section_rank(present.title)
         if own is not None and other is not None and other > own:
             return adr.char_of(present.line)
     end = min(adr.char_of(adr.end) - 1, len(answer))
-    inside = [m for m in parse(answer).markers if adr.char_of(adr.start) <= m.start < end]
+    inside = [m for m in parse_document(answer).markers if adr.char_of(adr.start) <= m.start < end]
     return inside[-1].start if inside and not answer[inside[-1].end : end].strip() else end
 
 
@@ -270,28 +270,28 @@ def _blank_line(text: str, eol: str) -> str:
     return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""
 
 
-def _eol(text: str) -> str:
+def _line_end(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
 def _with_eol(piece: str, text: str) -> str:
-    return piece.replace("\r\n", "\n").replace("\n", _eol(text))
+    return piece.replace("\r\n", "\n").replace("\n", _line_end(text))
 
 
 def closed_fences(answer: str, language: str) -> list[CodeFence]:
     """Return the closed fenced blocks of a language, or of all languages for an empty one."""
-    fences = (fence for fence in parse(answer).out.fences if fence.closed)
+    fences = (fence for fence in parse_document(answer).out.fences if fence.closed)
     return [fence for fence in fences if not language or fence.language == language]
 
 
-def _outside(answer: str) -> list[tuple[str, bool]]:
+def _list_fences(answer: str) -> list[tuple[str, bool]]:
     """Return info string and state of each fenced block."""
-    return [(fence.info, fence.closed) for fence in parse(answer).out.fences]
+    return [(fence.info, fence.closed) for fence in parse_document(answer).out.fences]
 
 
-def _section(out: Outline, title: str, end: int) -> tuple[int, int] | None:
+def _find_section(out: Outline, title: str, end: int) -> tuple[int, int] | None:
     for heading in out.headings:
-        if heading.top and key(heading.title) == key(title):
+        if heading.top and section_key(heading.title) == section_key(title):
             later = (other.line for other in out.headings if other.line > heading.line and other.level <= heading.level)
             return heading.line + 1, max(heading.line + 1, min(next(later, len(out.lines)), end))
     return None
@@ -302,44 +302,44 @@ def _marker_line(answer: str) -> int:
     return kept.rstrip("\n").count("\n") + 1 if kept != answer else answer.count("\n") + 1
 
 
-def _field(adr: Adr | None, name: str) -> tuple[int, int] | None:
+def _find_field(adr: Adr | None, name: str) -> tuple[int, int] | None:
     if adr is None or not adr.header:
         return None
-    block = header_lines.blocks(adr.yaml_text).get(name)
+    block = header_lines.find_entries(adr.yaml_text).get(name)
     if block is None:
         return None
     first = adr.first_line + adr.header[0]
     return first + block.start, first + block.end
 
 
-def _with_section(answer: str, title: str, text: str) -> str:
-    levels = [heading.level for heading in parse(answer).out.headings if heading.top and heading.level > 1]
-    return _at_end(answer, f"{'#' * (levels[0] if levels else 2)} {title}\n\n{text.rstrip()}")
+def _append_section(answer: str, title: str, text: str) -> str:
+    levels = [heading.level for heading in parse_document(answer).out.headings if heading.top and heading.level > 1]
+    return _append_text(answer, f"{'#' * (levels[0] if levels else 2)} {title}\n\n{text.rstrip()}")
 
 
-def _with_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
+def _insert_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
     """Insert a missing block: in place of a JSON block without a language, or at the end of the answer."""
     if fence is None or fence[1] != len(closed_fences(answer, fence[0])) + 1:
         return answer
     mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     block = f"{mark}{fence[0]}\n{text.rstrip()}\n{mark}"
-    document = parse(answer)
+    document = parse_document(answer)
     plain = [
         one
         for one in closed_fences(answer, "")
-        if not one.info and fence[0] == "json" and is_json(document.out.inside(one))
+        if not one.info and fence[0] == "json" and is_json(document.out.inner_text(one))
     ]
     if len(plain) != 1 or plain[0].indent:
-        return _at_end(answer, block)
-    start, end = document.at(plain[0].start), document.at(plain[0].end)
+        return _append_text(answer, block)
+    start, end = document.position_of(plain[0].start), document.position_of(plain[0].end)
     kept = start + len(answer[start:end].rstrip())
-    return answer[:start] + block.replace("\n", _eol(answer)) + answer[kept:]
+    return answer[:start] + block.replace("\n", _line_end(answer)) + answer[kept:]
 
 
-def _at_end(answer: str, shown: str) -> str:
-    document = parse(answer)
+def _append_text(answer: str, shown: str) -> str:
+    document = parse_document(answer)
     last = document.markers[-1] if document.markers else None
     at = last.start if last and not answer[last.end :].strip() else len(answer)
-    before, eol = answer[:at], _eol(answer)
+    before, eol = answer[:at], _line_end(answer)
     shown = _with_eol(shown, answer)
     return f"{before}{_blank_line(before, eol)}{shown}{eol}" + (eol if at < len(answer) else "") + answer[at:]

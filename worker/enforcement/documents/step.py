@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from api_client.contract.marker import UNKNOWN, Marker, Span, answer_text, spans_of
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 
 StepSource = Literal["marker", "inferred", "unknown"]
 
@@ -24,7 +24,7 @@ _TAIL, _HEAD = 300, 20_000
 
 def extract_step(text: str) -> str | None:
     """Return the step that an answer's last valid marker names, in lower case; else None."""
-    found = parse(text).markers
+    found = parse_document(text).markers
     return found[-1].step if found else None
 
 
@@ -40,7 +40,7 @@ def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
 
 def marker_spans(text: str) -> tuple[Span, ...]:
     """Return the character ranges of the step markers outside code and quotes."""
-    return spans_of(text, parse(text).markers)
+    return spans_of(text, parse_document(text).markers)
 
 
 def strip_marker(text: str) -> str:
@@ -54,13 +54,13 @@ def infer_step(text: str) -> str:
     An ADR with a final status means finalize, any other ADR generate, a final question what, words for constraints
     constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).
     """
-    adrs = [adr for adr in parse(text).adrs if adr.header]
+    adrs = [adr for adr in parse_document(text).adrs if adr.header]
     if adrs:
-        statuses = [status.value for adr in adrs if adr.root and (status := adr.root.get("status"))]
+        statuses = [status.value for adr in adrs if adr.root and (status := adr.root.find_value("status"))]
         final = statuses and all(status.strip().lower() in _FINAL_STATUS for status in statuses)
         return "finalize" if final else "generate"
-    out = parse(text).out
-    prose = _CODE_AND_LINKS.sub(" ", out.without(out.fenced, out.indented)).rstrip()
+    out = parse_document(text).out
+    prose = _CODE_AND_LINKS.sub(" ", out.text_without(out.fenced, out.indented)).rstrip()
     if _QUESTION.search(prose[-_TAIL:]):
         return "what"
     return "constraints" if _CONSTRAINTS.search(prose[:_HEAD]) else UNKNOWN
@@ -68,7 +68,7 @@ def infer_step(text: str) -> str:
 
 def trailing_marker(text: str) -> Marker | None:
     """Return the last marker outside code and quotes."""
-    found = parse(text).markers
+    found = parse_document(text).markers
     return found[-1] if found else None
 
 

@@ -39,7 +39,7 @@ _ENGLISH_WORDS = re.compile(r"\b(?:the|and|is|of|to|not|we|with|for|that|this|ar
 _HEAD = 4_000
 
 
-def plain(title: str) -> str:
+def plain_title(title: str) -> str:
     """Return a heading's words without bold, links, comments, number, emoji or colon."""
     if len(title) > _MAX_TITLE:
         return title
@@ -50,9 +50,9 @@ def plain(title: str) -> str:
     return _TAIL.sub("", words) or title.strip()
 
 
-def required(title: str) -> str | None:
+def find_required_section(title: str) -> str | None:
     """Return the required section that a title names in any language; None for another title."""
-    words = plain(title)
+    words = plain_title(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
     short = _TAIL.sub("", _REMARK.sub("", words))
@@ -60,29 +60,29 @@ def required(title: str) -> str | None:
     return next((_CANONICAL[form] for form in forms if form in _CANONICAL), None)
 
 
-def key(title: str) -> str:
+def section_key(title: str) -> str:
     """Return a normalised key that is equal for all titles of the same section."""
-    return title.casefold() if len(title) > _MAX_TITLE else _key(title)
+    return title.casefold() if len(title) > _MAX_TITLE else _cached_key(title)
 
 
 @lru_cache(maxsize=1024)
-def _key(title: str) -> str:
-    return (required(title) or plain(title)).casefold()
+def _cached_key(title: str) -> str:
+    return (find_required_section(title) or plain_title(title)).casefold()
 
 
-def rank(title: str) -> int | None:
+def section_rank(title: str) -> int | None:
     """Return the usual position of a section in an ADR; None for an unusual title."""
-    return _RANKS.get(key(title))
+    return _RANKS.get(section_key(title))
 
 
-def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
+def choose_section_title(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
     """Return the title under which to request a missing section, in the ADR's language and template.
 
     The existing ``titles`` decide, else the ``prose``, else the ``locale`` of the feedback.
     """
     if name not in REQUIRED_SECTIONS:
         return name
-    shown = [plain(title).casefold() for title in titles]
+    shown = [plain_title(title).casefold() for title in titles]
     if any(title in _SHOWS[_MADR] for title in shown):
         return str(_TITLES["asked"][_MADR][name])
     german = sum(title in _SHOWS[_GERMAN] for title in shown)
@@ -94,8 +94,10 @@ def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
     return str(_TITLES["asked"][_ENGLISH if english > german or neither else _GERMAN][name])
 
 
-def _forms(title: str) -> tuple[str, ...]:
+def _title_forms(title: str) -> tuple[str, ...]:
     return title.casefold(), title.casefold().replace(" and ", " & ").replace(" und ", " & ")
 
 
-_CANONICAL = {form: name for name, also in SECTION_TITLES.items() for title in (name, *also) for form in _forms(title)}
+_CANONICAL = {
+    form: name for name, also in SECTION_TITLES.items() for title in (name, *also) for form in _title_forms(title)
+}

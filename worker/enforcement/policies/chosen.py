@@ -9,8 +9,8 @@ from typing import Any
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.policy import AppliesTo, Content, OnError, PolicyFile, PolicyRule, Subject
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.function_words import language_of
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.function_words import detect_language
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.enforcement.policy import Policy
@@ -34,7 +34,7 @@ class ChosenRules:
     policy: Policy
 
 
-def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
+def choose_rules(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
     """Build the rules that a policy file defines for one turn.
 
     The file's locale wins over ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` for an invalid
@@ -42,7 +42,7 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
     """
     locale = file.locale or locale
     entries = [entry for entry in file.rules if entry.applies_to.judges(subject)]
-    built = [(entry, _build(entry, root, locale)) for entry in entries]
+    built = [(entry, _build_rule(entry, root, locale)) for entry in entries]
     return ChosenRules(
         validators=tuple(validator for entry, validator in built if not entry.shadow),
         shadow=tuple(validator for entry, validator in built if entry.shadow),
@@ -56,16 +56,16 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
     )
 
 
-def build(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+def build_rules(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
     """Build the validators with these names, from the file's rules and from rules that a request added.
 
-    Raises like ``choose``.
+    Raises like ``choose_rules``.
     """
     entries = {entry.name: entry for entry in file.rules}
-    return tuple(_build(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)
+    return tuple(_build_rule(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)
 
 
-def _build(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
+def _build_rule(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
     if entry.rule in RULES:
         made: ResponseValidator = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)
     elif is_rule_file(entry.rule):
@@ -73,19 +73,19 @@ def _build(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
     else:
         (made,) = build_validators([entry.rule], root=root, locale=locale)
     if entry.applies_to.content or entry.applies_to.languages or made.name != entry.name:
-        return _Conditional(made, entry.name, entry.applies_to)
+        return _ConditionalValidator(made, entry.name, entry.applies_to)
     return made
 
 
-def fits(condition: AppliesTo, answer: str) -> bool:
+def meets_condition(condition: AppliesTo, answer: str) -> bool:
     """Return True if a rule with this condition applies to the answer."""
-    if condition.languages and language_of(answer) not in condition.languages:
+    if condition.languages and detect_language(answer) not in condition.languages:
         return False
-    return not condition.content or any(_holds(answer, what) for what in condition.content)
+    return not condition.content or any(_has_content(answer, what) for what in condition.content)
 
 
-def _holds(answer: str, what: Content) -> bool:
-    document = parse(answer)
+def _has_content(answer: str, what: Content) -> bool:
+    document = parse_document(answer)
     if what is Content.ADR:
         return bool(document.adrs)
     bare = strip_marker(answer).strip()
@@ -95,7 +95,7 @@ def _holds(answer: str, what: Content) -> bool:
     return any(what is Content.CODE or fence.info.split(" ")[0].lower() == what for fence in fences)
 
 
-class _Conditional(ResponseValidator):
+class _ConditionalValidator(ResponseValidator):
     """A validator under the name in the policy file, applied only to answers that meet the file's conditions."""
 
     def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
@@ -125,12 +125,12 @@ class _Conditional(ResponseValidator):
         return self._inner.patience
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        if not fits(self._applies_to, response):
+        if not meets_condition(self._applies_to, response):
             return []
         return [replace(issue, validator=self._name) for issue in self._inner.validate(response, context)]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        return self._inner.apply_fallback(response, context) if fits(self._applies_to, response) else None
+        return self._inner.apply_fallback(response, context) if meets_condition(self._applies_to, response) else None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         return self._inner.explain_fallback(before, after, context)

@@ -9,10 +9,10 @@ from typing import Any
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.examination import examine
-from worker.enforcement.judging import judge
+from worker.enforcement.examination import run_validators
+from worker.enforcement.judging import validate_attempt
 from worker.enforcement.policies.chosen import ChosenRules
-from worker.enforcement.policy import Accept, Retry, decide, demote
+from worker.enforcement.policy import Accept, Retry, decide_next, demote_issues
 
 JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
 
@@ -38,7 +38,7 @@ class RecordedAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedTurn:
+class RecordedTurn:
     """A finished turn with its recorded attempts.
 
     Attributes:
@@ -56,7 +56,7 @@ class JudgedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedJudgement:
+class ChangedDecision:
     """An answer that two policies decide differently. ``rules`` are the rules that reject the answer now."""
 
     turn_id: str
@@ -65,7 +65,7 @@ class ChangedJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejects:
+class AnswerDecision:
     """A policy's decision on one answer.
 
     Attributes:
@@ -82,17 +82,17 @@ class Rejects:
     shadow: tuple[str, ...]
 
 
-def rejects(turn: JudgedTurn, chosen: ChosenRules) -> list[Rejects]:
+def replay_turn(turn: RecordedTurn, chosen: ChosenRules) -> list[AnswerDecision]:
     """Decide on a turn's recorded answers with another policy, as the engine would.
 
     An answer is assembled again only if the policy asks the recorded question; otherwise the recorded answer counts.
     """
-    policy, history, found, alike = chosen.policy, list[Attempt](), list[Rejects](), True
+    policy, history, found, alike = chosen.policy, list[Attempt](), list[AnswerDecision](), True
     for number, each in enumerate(turn.attempts, 1):
         if each.fresh:
             alike, policy = True, replace(policy, max_attempts=turn.allowed or policy.max_attempts)
         context = {"locale": policy.locale, **turn.context, "files": each.files}
-        attempt = judge(
+        attempt = validate_attempt(
             history,
             each.text,
             chosen.validators,
@@ -106,13 +106,15 @@ def rejects(turn: JudgedTurn, chosen: ChosenRules) -> list[Rejects]:
         history.append(replace(attempt, issues=(*attempt.issues, *each.issues)))
         if not each.complete or each.decision not in JUDGED:
             continue
-        decision = decide(history, policy)
+        decision = decide_next(history, policy)
         alike = isinstance(decision, Retry) and decision.feedback == each.feedback
-        shadow = demote(examine(attempt.answer, chosen.shadow, context), policy)
+        shadow = demote_issues(run_validators(attempt.answer, chosen.shadow, context), policy)
         accepted = isinstance(decision, Accept)
-        errors = () if accepted else _errors(demote(history[-1].issues, policy))
+        errors = () if accepted else _rules_with_errors(demote_issues(history[-1].issues, policy))
         was = each.decision == "accept"
-        found.append(Rejects(number, was, accepted, isinstance(decision, Retry), errors, _errors(shadow)))
+        found.append(
+            AnswerDecision(number, was, accepted, isinstance(decision, Retry), errors, _rules_with_errors(shadow))
+        )
     return found
 
 
@@ -133,16 +135,16 @@ class Comparison:
     accepted_now: int = 0
     by_rule: Counter[str] = field(default_factory=Counter)
     in_shadow: Counter[str] = field(default_factory=Counter)
-    changes: list[ChangedJudgement] = field(default_factory=list)
+    changes: list[ChangedDecision] = field(default_factory=list)
     runs: int = 0
     tokens: int = 0
     micro_dollars: int = 0
 
-    def add(self, turn: JudgedTurn, chosen: ChosenRules) -> None:
+    def add_turn(self, turn: RecordedTurn, chosen: ChosenRules) -> None:
         """Replay a turn with the new policy, and count the differences."""
-        self.count(turn, rejects(turn, chosen))
+        self.count_decisions(turn, replay_turn(turn, chosen))
 
-    def count(self, turn: JudgedTurn, found: Sequence[Rejects]) -> None:
+    def count_decisions(self, turn: RecordedTurn, found: Sequence[AnswerDecision]) -> None:
         """Add the new policy's decisions on a turn's answers to the counts."""
         for each in found:
             self.answers += 1
@@ -157,7 +159,7 @@ class Comparison:
                 self.tokens += turn.tokens
                 self.micro_dollars += turn.micro_dollars
             if len(self.changes) < self.most:
-                self.changes.append(ChangedJudgement(turn.turn_id, each.attempt, each.rules))
+                self.changes.append(ChangedDecision(turn.turn_id, each.attempt, each.rules))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON-ready data."""
@@ -174,5 +176,5 @@ class Comparison:
         }
 
 
-def _errors(issues: Sequence[ValidationIssue]) -> tuple[str, ...]:
+def _rules_with_errors(issues: Sequence[ValidationIssue]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(issue.validator for issue in issues if issue.is_error))

@@ -30,7 +30,7 @@ from api_client.contract.plugins import RULE, why_missing
 from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
 from api_client.contract.tool_calls import ToolRule
 from worker.enforcement.documents.written import read_yaml
-from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
+from worker.enforcement.policies.rule_file import default_rule_name, find_name_problem, is_rule_file
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
 
@@ -43,7 +43,7 @@ def read_policy(text: str) -> PolicyFile:
     """Parse a policy file. Raises ``PolicyError`` with every problem, its line and its column."""
     validators = offered_validators()
     try:
-        found, place = read_yaml(text, _file(validators), "the file is empty; it needs rules")
+        found, place = read_yaml(text, _file_kind(validators), "the file is empty; it needs rules")
     except Invalid as error:
         raise PolicyError(error.problems) from None
     return PolicyFile(
@@ -51,24 +51,24 @@ def read_policy(text: str) -> PolicyFile:
         max_attempts=found.get("max_attempts", 3),
         locale=found.get("locale", ""),
         text=text,
-        others=(*validators, *_without_needs()),
+        others=(*validators, *_standalone_rules()),
         tools=found.get("tools", ()),
     )
 
 
-def _version(value: Any) -> int:
+def _read_version(value: Any) -> int:
     if (version := whole()(value)) != VERSION:
         raise ValueError(f"this program reads version {VERSION}")
     return int(version)
 
 
-def _file(offered: tuple[str, ...]) -> Kind:
+def _file_kind(offered: tuple[str, ...]) -> Kind:
     return record(
         {
-            "version": _version,
+            "version": _read_version,
             "max_attempts": ATTEMPTS,
             "locale": one_of(LOCALES),
-            "rules": _rules(offered),
+            "rules": _rules_kind(offered),
             "tools": each(lambda value: ToolRule(**fields_of(ToolRule)(value))),
         },
         ("rules",),
@@ -76,8 +76,8 @@ def _file(offered: tuple[str, ...]) -> Kind:
     )
 
 
-def _rules(offered: tuple[str, ...]) -> Kind:
-    entries = each(lambda value: _entry(value, offered))
+def _rules_kind(offered: tuple[str, ...]) -> Kind:
+    entries = each(lambda value: _read_entry(value, offered))
 
     def read(value: Any) -> tuple[PolicyRule, ...]:
         rules, found, seen = entries(value), Findings(), set[str]()
@@ -98,14 +98,14 @@ ENTRY: Mapping[str, Kind] = {
     "severity": one_of(Severity),
     "reactions": kind_of(tuple[Action, ...]),
     "max_attempts": ATTEMPTS,
-    "applies_to": lambda value: _applies_to({} if value is None else value),
+    "applies_to": lambda value: _read_applies_to({} if value is None else value),
     "on_error": one_of(OnError),
     "shadow": yes,
     "on_request": yes,
 }
 
 
-def _applies_to(value: Any) -> AppliesTo:
+def _read_applies_to(value: Any) -> AppliesTo:
     found, kinds = Findings(), [CHAT, *installed_kinds()]
     read = AppliesTo(**fields_of(AppliesTo)(value))
     for number, kind in enumerate(read.kinds):
@@ -115,13 +115,13 @@ def _applies_to(value: Any) -> AppliesTo:
     return read
 
 
-def _entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
+def _read_entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
     if isinstance(value, str):  # "- step_marker" is short for "- rule: step_marker"
-        return PolicyRule(rule=_known(value, offered), name=name_of(value))
+        return PolicyRule(rule=_read_rule_name(value, offered), name=default_rule_name(value))
     rule = value.get("rule") if isinstance(value, Mapping) else None
     known = isinstance(rule, str) and (rule in (*RULES, *offered) or is_rule_file(rule))
-    options = _options(str(rule)) if known else mapping
-    kinds = {"rule": lambda name: _known(name, offered), **ENTRY, "options": options}
+    options = _options_kind(str(rule)) if known else mapping
+    kinds = {"rule": lambda name: _read_rule_name(name, offered), **ENTRY, "options": options}
     found = Findings()
     given = found.read(record(kinds, ("rule",), "a rule"), value)
     if given is not None and rule in RULES and "options" not in given:
@@ -129,20 +129,20 @@ def _entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
     if given is not None and given.get("reactions") == ():
         found.wrong("must name at least one reaction", "reactions")
     found.end()
-    return PolicyRule(**{"name": name_of(given["rule"]), **given})
+    return PolicyRule(**{"name": default_rule_name(given["rule"]), **given})
 
 
-def _known(value: Any, offered: tuple[str, ...]) -> str:
+def _read_rule_name(value: Any, offered: tuple[str, ...]) -> str:
     rule = word(value)
     if rule not in (*RULES, *offered):
         missing = why_missing(RULE, rule) or not_offered(rule, (*RULES, *offered))
-        wrong = problem_of(rule) if is_rule_file(rule) else missing
+        wrong = find_name_problem(rule) if is_rule_file(rule) else missing
         if wrong:
             raise ValueError(wrong)
     return rule
 
 
-def _options(rule: str) -> Kind:
+def _options_kind(rule: str) -> Kind:
     def read(value: Any) -> dict[str, Any]:
         if is_rule_file(rule):  # the options are known once the file is loaded
             return dict(mapping({} if value is None else value))
@@ -158,7 +158,7 @@ def _options(rule: str) -> Kind:
 
 
 @cache
-def _without_needs() -> tuple[str, ...]:
+def _standalone_rules() -> tuple[str, ...]:
     """Return the rules that a request may add: they start no program, ask no model and need no options."""
     return tuple(filter(_is_bare, RULES))
 

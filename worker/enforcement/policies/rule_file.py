@@ -28,7 +28,7 @@ def is_rule_file(rule: str) -> bool:
     return rule.endswith(".py") or ".py:" in rule
 
 
-def problem_of(rule: str) -> str:
+def find_name_problem(rule: str) -> str:
     """Return why a text is not a valid name of a rule's file; empty if it is valid."""
     found = _FORM.fullmatch(rule)
     if found is None:
@@ -38,7 +38,7 @@ def problem_of(rule: str) -> str:
     return ""
 
 
-def name_of(rule: str) -> str:
+def default_rule_name(rule: str) -> str:
     """Return the default name of a rule in a file: the file's name without ``.py``."""
     found = _FORM.fullmatch(rule)
     return found["stem"] if found else rule
@@ -51,8 +51,8 @@ def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping
     ``ImportError`` if the file or its options are invalid.
     """
     found = _FORM.fullmatch(rule)
-    if found is None or problem_of(rule):
-        raise ValueError(f"{rule}: {problem_of(rule)}")
+    if found is None or find_name_problem(rule):
+        raise ValueError(f"{rule}: {find_name_problem(rule)}")
     path = (root / found["path"]).resolve()
     if not path.is_relative_to(root.resolve()):
         raise ValueError(f"{rule}: leads out of HELIX_ROOT")
@@ -60,7 +60,7 @@ def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping
         changed = path.stat().st_mtime_ns
     except OSError as error:
         raise ImportError(f"{rule}: {error.strerror} ({path})") from None
-    kind = _kind(path, changed, found["kind"] or "", rule)
+    kind = _load_class(path, changed, found["kind"] or "", rule)
     if issubclass(kind, Rule):
         return kind(**{"name": name, "root": root, "locale": locale, **options})
     wanted = inspect.signature(kind).parameters
@@ -69,7 +69,7 @@ def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping
 
 
 @functools.lru_cache(maxsize=256)
-def _kind(path: Path, changed: int, name: str, rule: str) -> type[ResponseValidator]:
+def _load_class(path: Path, changed: int, name: str, rule: str) -> type[ResponseValidator]:
     module_name = f"helix_turns_rule_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:

@@ -17,7 +17,7 @@ from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
 
 
-def json_schema() -> dict[str, Any]:
+def build_json_schema() -> dict[str, Any]:
     """Build the JSON Schema (draft 2020-12) of policy files. Any string may name an installed validator."""
     attempts = {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS}
     return {
@@ -31,14 +31,14 @@ def json_schema() -> dict[str, Any]:
             "max_attempts": attempts,
             "locale": {"enum": list(LOCALES)},
             "rules": {"type": "array", "items": {"anyOf": [{"type": "string"}, _entry_schema(attempts)]}},
-            "tools": {"type": "array", "items": _object(ToolRule)},
+            "tools": {"type": "array", "items": _object_schema(ToolRule)},
         },
     }
 
 
 def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
     options = [
-        {"if": {"properties": {"rule": {"const": name}}}, "then": {"properties": {"options": _object(rule)}}}
+        {"if": {"properties": {"rule": {"const": name}}}, "then": {"properties": {"options": _object_schema(rule)}}}
         for name, rule in RULES.items()
     ]
     return {
@@ -49,11 +49,11 @@ def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
             "rule": {"type": "string", "examples": [*BUILT_IN, *RULES]},
             "name": {"type": "string"},
             "options": {"type": "object"},
-            "severity": _of(Severity),
-            "reactions": {"type": "array", "minItems": 1, "items": _of(Action)},
+            "severity": _type_schema(Severity),
+            "reactions": {"type": "array", "minItems": 1, "items": _type_schema(Action)},
             "max_attempts": attempts,
-            "applies_to": _object(AppliesTo),
-            "on_error": _of(OnError),
+            "applies_to": _object_schema(AppliesTo),
+            "on_error": _type_schema(OnError),
             "shadow": {"type": "boolean"},
             "on_request": {"type": "boolean"},
         },
@@ -61,20 +61,20 @@ def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _object(made: type[Any]) -> dict[str, Any]:
+def _object_schema(made: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(made)
     properties = {}
     for name, option in settable(made).items():
         default = default_of(option)
         default = list(default) if isinstance(default, tuple) else default
-        properties[name] = {**_of(hints[name]), "description": option.metadata["what"], "default": default}
+        properties[name] = {**_type_schema(hints[name]), "description": option.metadata["what"], "default": default}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _of(kind: Any) -> dict[str, Any]:
+def _type_schema(kind: Any) -> dict[str, Any]:
     origin = typing.get_origin(kind)
     if origin is tuple:
-        return {"type": "array", "items": _of(typing.get_args(kind)[0])}
+        return {"type": "array", "items": _type_schema(typing.get_args(kind)[0])}
     if origin is not None:
         return {"type": "object"}
     if issubclass(kind, Enum):

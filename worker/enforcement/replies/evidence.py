@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from worker.enforcement.documents.content import has_content, is_json
-from worker.enforcement.documents.function_words import FUNCTION_WORDS, language_of
+from worker.enforcement.documents.function_words import FUNCTION_WORDS, detect_language
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, required
+from worker.enforcement.documents.titles import REQUIRED_SECTIONS, find_required_section, plain_title
 
 _WORD = re.compile(r"[^\W_]+")
 _IO = re.compile(r"\bI/O\b")
@@ -117,7 +117,7 @@ _NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class VocabularyProfile:
     """Counts of a text's distinct words by field, such as subject or talk.
 
     Attributes:
@@ -141,16 +141,16 @@ class Speech:
     foreign: bool
 
 
-def speech(text: str, document: str = "", title: str = "") -> Speech:
+def profile_vocabulary(text: str, document: str = "", title: str = "") -> VocabularyProfile:
     """Count a text's words by field, and compare them with the words of a document."""
-    known, language = _vocabulary(document[:_MOST])
+    known, language = _document_vocabulary(document[:_MOST])
     text = _TAG.sub(" ", _CHECKBOX.sub(r"\1", text[:_MOST]))
-    words = _words(text)
-    naming = _NAMES | {_stem(word) for word in _words(plain(title))}
+    words = _split_words(text)
+    naming = _NAMES | {_stem(word) for word in _split_words(plain_title(title))}
     saying = {word for word in words if word not in _COMMON and word not in _PERSON and not word.isdigit()}
     talk = {_stem(word) for word in saying if _is_talk(word)}
     subject = {_stem(word) for word in saying if len(word) > 1 and not _is_talk(word)} - naming
-    return Speech(
+    return VocabularyProfile(
         words=len(words),
         subject=len(subject),
         shared=len(subject & known),
@@ -159,13 +159,13 @@ def speech(text: str, document: str = "", title: str = "") -> Speech:
         fresh_talk=len(talk - known) + len(_UNSPACED.findall(text)),
         person=sum(word in _PERSON for word in words),
         we=bool(words) and (words[0] in _WE or "wir" in words[:8]),
-        foreign=_foreign(text, words, language, document),
+        foreign=_is_foreign(text, words, language, document),
     )
 
 
 def is_talk(text: str, document: str = "") -> bool:
     """Return True if a text is only about the conversation or the service, not about the document's subject."""
-    said = speech(text, document)
+    said = profile_vocabulary(text, document)
     return said.talk + said.person > 0 and said.subject + said.shared <= said.talk + said.person
 
 
@@ -174,12 +174,12 @@ def is_remark(paragraph: str, document: str = "") -> bool:
     text = _LEAD.sub("", paragraph.strip(), count=1).strip("*_ ")
     if not text or len(text) > _MAX_REMARK or text.startswith(_STRUCTURE):
         return False
-    said = speech(text, document)
+    said = profile_vocabulary(text, document)
     spoken = said.talk + 2 * said.person > said.subject + said.shared
     return spoken or _ABOUT_IT.match(" ".join(text.split())) is not None
 
 
-def introduces(paragraph: str) -> bool:
+def is_introduction(paragraph: str) -> bool:
     """Return True if a paragraph is a single sentence that ends with a colon."""
     text = paragraph.strip().rstrip("*_ ")
     return text.endswith(":") and len(text) <= _MAX_REMARK and not _SENTENCE_END.search(text)
@@ -202,11 +202,11 @@ def is_refusal(text: str, prompt: str = "") -> bool:
     return bool(_REFUSES.match(said.lstrip("\"'„“*_ "))) and not _WORDING.search(prompt[:20_000])
 
 
-def announces(paragraph: str, document: str, title: str) -> bool:
+def announces_section(paragraph: str, document: str, title: str) -> bool:
     """Return True if a paragraph that ends with a colon only announces the section."""
-    names = _NAMES | {_stem(word) for word in _words(plain(title))}
-    said = any(_stem(word) in names for word in _words(paragraph))
-    return introduces(paragraph) and (said or not speech(paragraph, document, title).shared)
+    names = _NAMES | {_stem(word) for word in _split_words(plain_title(title))}
+    said = any(_stem(word) in names for word in _split_words(paragraph))
+    return is_introduction(paragraph) and (said or not profile_vocabulary(paragraph, document, title).shared)
 
 
 def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
@@ -222,10 +222,10 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
     ) or _NAMED_CODE.search(prose.partition("\n")[0]):
         return False
     if headed and not has_content(prose):
-        return required(title) is None  # an optional section may be a block of code
-    said = speech(prose, document, title)
+        return find_required_section(title) is None  # an optional section may be a block of code
+    said = profile_vocabulary(prose, document, title)
     boxless = _CHECKBOX.sub(r"\1", prose)
-    if (without := _PLACE.sub(" ", boxless)) != boxless and not speech(without, document, title).subject:
+    if (without := _PLACE.sub(" ", boxless)) != boxless and not profile_vocabulary(without, document, title).subject:
         return False
     if headed:
         lone = said.foreign and not said.listed and "\n\n" not in body.strip()  # talk is one paragraph
@@ -234,7 +234,7 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
         return subject + shared + said.we > said.fresh_talk * (1 if shared or said.listed else 2) + 2 * said.person
     if not has_content(prose) or body.rstrip().endswith("?"):
         return False
-    if said.listed and required(title) == REQUIRED_SECTIONS[-1]:
+    if said.listed and find_required_section(title) == REQUIRED_SECTIONS[-1]:
         return not said.person and said.subject > said.talk
     if said.words >= _PROSE:
         return said.person <= said.words // _PROSE and said.shared >= 3 and said.subject >= 2 * said.talk
@@ -246,12 +246,12 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
 
 
 @lru_cache(maxsize=8)
-def _vocabulary(document: str) -> tuple[frozenset[str], str]:
-    words = (word for word in _words(document) if word not in _COMMON and len(word) > 1)
-    return frozenset(map(_stem, words)), language_of(document) or ""
+def _document_vocabulary(document: str) -> tuple[frozenset[str], str]:
+    words = (word for word in _split_words(document) if word not in _COMMON and len(word) > 1)
+    return frozenset(map(_stem, words)), detect_language(document) or ""
 
 
-def _foreign(text: str, words: list[str], language: str, document: str) -> bool:
+def _is_foreign(text: str, words: list[str], language: str, document: str) -> bool:
     letters = [char for char in text if char.isalpha()]
     if sum(char > "\u024f" for char in letters) > len(letters) / 3:
         return not any(char > "\u024f" for char in document)
@@ -264,7 +264,7 @@ def _foreign(text: str, words: list[str], language: str, document: str) -> bool:
     return (len(lower) > 1 and hits * _FOREIGN < telling) or known_other > max(hits, 1)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(_IO.sub("", text))]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.documents.titles import key
-from worker.enforcement.replies.evidence import introduces, is_remark
+from worker.enforcement.documents.titles import section_key
+from worker.enforcement.replies.evidence import is_introduction, is_remark
 
 #: Marks the line where a part ends with its frame.
 CUT = "\x00"
@@ -45,34 +45,34 @@ class Wrapper:
         return self.info in ("markdown", "md")
 
 
-def unframed(text: str, titles: Collection[str]) -> str:
+def remove_frames(text: str, titles: Collection[str]) -> str:
     """Remove quote marks, tags and other frames around a reply's parts, and return Markdown.
 
     A tag is content unless it is named like a requested title, or a requested heading is inside.
     """
-    wanted = {key(title) for title in titles}
+    wanted = {section_key(title) for title in titles}
     lines = text.split("\n")
     if all(not line.strip() or line.startswith(">") for line in lines):
         lines = [line[1:].removeprefix(" ") for line in lines]
         text = "\n".join(lines)
-    if wanted and (value := json_value(text)) is not None:
-        return "\n\n".join(_texts(value, wanted, _DEEP))
+    if wanted and (value := find_json_value(text)) is not None:
+        return "\n\n".join(_find_texts(value, wanted, _DEEP))
     if "<" not in text:
         return text
-    coded = {number for fence in fences_of(lines) for number in range(fence.start, fence.end)}
+    coded = {number for fence in find_wrappers(lines) for number in range(fence.start, fence.end)}
     for number, line in enumerate(lines):
-        if number not in coded and (found := _HTML_HEADING.match(line)) and key(found[2]) in wanted:
+        if number not in coded and (found := _HTML_HEADING.match(line)) and section_key(found[2]) in wanted:
             lines[number] = f"{'#' * int(found[1])} {found[2]}"
-    return "\n".join(_untagged(lines, coded, wanted))
+    return "\n".join(_remove_tags(lines, coded, wanted))
 
 
-def json_value(text: str) -> dict[str, Any] | list[Any] | None:
+def find_json_value(text: str) -> dict[str, Any] | list[Any] | None:
     """Return the JSON object or list that a reply consists of; else None."""
     bare = text.strip()
     if "```" in bare and not bare.startswith(("{", "[")):
         lines = bare.split("\n")
-        fences = list(fences_of(lines, ("json", "")))
-        if len(fences) == 1 and not around(lines, fences[0].start, fences[0].end):
+        fences = list(find_wrappers(lines, ("json", "")))
+        if len(fences) == 1 and not has_text_around(lines, fences[0].start, fences[0].end):
             bare = fences[0].text.strip()
     if bare[:1] not in ("{", "["):
         return None
@@ -83,43 +83,45 @@ def json_value(text: str) -> dict[str, Any] | list[Any] | None:
     return value if isinstance(value, dict | list) else None
 
 
-def value_of(reply: str) -> str:
+def unwrap_value(reply: str) -> str:
     """Return the text inside a reply's only fence; return the whole reply if it has other content."""
     body = strip_marker(reply)
     lines = body.replace("\r\n", "\n").strip().split("\n")
-    fences = list(fences_of(lines, (*INFOS, "json")))
-    if len(fences) != 1 or around(lines, fences[0].start, fences[0].end):
+    fences = list(find_wrappers(lines, (*INFOS, "json")))
+    if len(fences) != 1 or has_text_around(lines, fences[0].start, fences[0].end):
         return reply
     return fences[0].text + reply[len(body) :]
 
 
-def around(lines: Sequence[str], start: int, end: int) -> bool:
+def has_text_around(lines: Sequence[str], start: int, end: int) -> bool:
     """Return True if there is more text outside a range of lines than remarks and an introduction."""
     paragraphs = "\n".join([*lines[:start], "", *lines[end:]]).split("\n\n")
-    return any(part.strip() and not (is_remark(part) or introduces(part)) for part in paragraphs)
+    return any(part.strip() and not (is_remark(part) or is_introduction(part)) for part in paragraphs)
 
 
-def _texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str]:
+def _find_texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str]:
     if isinstance(value, list) and depth:
         for one in value:
-            yield from _texts(one, wanted, depth - 1)
+            yield from _find_texts(one, wanted, depth - 1)
     if not isinstance(value, dict):
         return
     named = next(
-        (value[name] for name in _NAMED if isinstance(value.get(name), str) and key(value[name]) in wanted), ""
+        (value[name] for name in _NAMED if isinstance(value.get(name), str) and section_key(value[name]) in wanted), ""
     )
     for name, text in value.items():
-        if isinstance(text, str) and key(name) in wanted:
+        if isinstance(text, str) and section_key(name) in wanted:
             yield text if _ATX.match(text) else f"## {name}\n\n{text}"
         elif isinstance(text, str) and name.lower() in _CONTENT and text != named:
             yield f"## {named}\n\n{text}" if named and not _ATX.match(text) else text
         elif depth:
-            yield from _texts(text, wanted, depth - 1)
+            yield from _find_texts(text, wanted, depth - 1)
 
 
-def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str]) -> list[str]:
+def _remove_tags(lines: list[str], coded: Collection[int], wanted: Collection[str]) -> list[str]:
     """Remove the tags around the first requested part, and mark the end of that part."""
-    headings = [n for n, line in enumerate(lines) if n not in coded and (h := _ATX.match(line)) and key(h[1]) in wanted]
+    headings = [
+        n for n, line in enumerate(lines) if n not in coded and (h := _ATX.match(line)) and section_key(h[1]) in wanted
+    ]
     number = 0
     while number < len(lines):
         found = _OPEN.match(lines[number]) if number not in coded else None
@@ -129,12 +131,14 @@ def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str])
             number += 1
             continue
         names = [found[1], *_VALUE.findall(found[2])]
-        title = next((name for name in names if key(name) in wanted or key(name.replace("_", " ")) in wanted), "")
+        title = next(
+            (name for name in names if section_key(name) in wanted or section_key(name.replace("_", " ")) in wanted), ""
+        )
         close = f"</{found[1]}>".lower()
         end = next((n for n in reversed(range(number, len(lines))) if lines[n].rstrip().lower().endswith(close)), -1)
         inside = [n for n in headings if number < n < end]
         alone = found[1].lower() in _TAGS and not lines[number][found.end() :].strip() and end > number
-        if end < 0 or not (title or (alone and (inside or not around(lines, number, end + 1)))):
+        if end < 0 or not (title or (alone and (inside or not has_text_around(lines, number, end + 1)))):
             number += 1
             continue
         lines[end] = lines[end].rstrip()[: -len(close)]
@@ -145,7 +149,7 @@ def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str])
     return lines
 
 
-def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[Wrapper]:
+def find_wrappers(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[Wrapper]:
     """Yield the outermost fences that may wrap parts. Unlike in CommonMark, fences nest."""
     number, nesting = 0, True
     while number < len(lines):
@@ -159,7 +163,7 @@ def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[
         info = opening[3].lower()
         if info in infos:
             closed = end > number + 1 and bool(_FENCE.match(lines[end - 1]))
-            inner = [_unquoted(line, opening[1]) for line in lines[number + 1 : end - closed]]
+            inner = [_unquote_line(line, opening[1]) for line in lines[number + 1 : end - closed]]
             if info == "diff":
                 kept = (line for line in inner if not line.startswith(("-", "@@", "+++", "\\")))
                 inner = [line[1:] if line[:1] in ("+", " ") else line for line in kept]
@@ -186,7 +190,7 @@ def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
     return len(lines)
 
 
-def _unquoted(line: str, lead: str) -> str:
+def _unquote_line(line: str, lead: str) -> str:
     width = 0
     while width < len(lead) and width < len(line) and line[width] in " \t>":
         width += 1

@@ -3,40 +3,40 @@
 from collections.abc import Iterator, Mapping
 
 from api_client.contract.plugins import PACKAGES, RULE, UnusablePlugin, find_plugins, load_plugin
-from worker.enforcement.rules.citations import Citations as Citations
-from worker.enforcement.rules.code_blocks import CodeBlocks as CodeBlocks
+from worker.enforcement.rules.citations import CitationsRule as CitationsRule
+from worker.enforcement.rules.code_blocks import CodeBlocksRule as CodeBlocksRule
 from worker.enforcement.rules.forbidden import ForbiddenRule as ForbiddenRule
-from worker.enforcement.rules.json_schema import JsonSchema as JsonSchema
-from worker.enforcement.rules.language import Language as Language
-from worker.enforcement.rules.length import Length as Length
+from worker.enforcement.rules.json_schema import JsonSchemaRule as JsonSchemaRule
+from worker.enforcement.rules.language import LanguageRule as LanguageRule
+from worker.enforcement.rules.length import LengthRule as LengthRule
 from worker.enforcement.rules.links import LinksRule as LinksRule
-from worker.enforcement.rules.llm_judge import LlmJudge as LlmJudge
+from worker.enforcement.rules.llm_judge import LlmJudgeRule as LlmJudgeRule
 from worker.enforcement.rules.program_rule import CommandRule as CommandRule
-from worker.enforcement.rules.pydantic_model import PydanticModel as PydanticModel
-from worker.enforcement.rules.regex import Regex as Regex
+from worker.enforcement.rules.pydantic_model import PydanticModelRule as PydanticModelRule
+from worker.enforcement.rules.regex import RegexRule as RegexRule
 from worker.enforcement.rules.repetition import RepetitionRule as RepetitionRule
 from worker.enforcement.rules.rule import EVIDENCE as EVIDENCE
 from worker.enforcement.rules.rule import ObservedRun as ObservedRun
 from worker.enforcement.rules.rule import Rule as Rule
 from worker.enforcement.rules.rule import option as option
-from worker.enforcement.rules.structure import Structure as Structure
+from worker.enforcement.rules.structure import StructureRule as StructureRule
 
 _BUILT_IN: dict[str, type[Rule]] = {
     rule.kind: rule
     for rule in (
-        Citations,
-        CodeBlocks,
+        CitationsRule,
+        CodeBlocksRule,
         CommandRule,
         ForbiddenRule,
-        JsonSchema,
-        Language,
-        Length,
+        JsonSchemaRule,
+        LanguageRule,
+        LengthRule,
         LinksRule,
-        LlmJudge,
-        PydanticModel,
-        Regex,
+        LlmJudgeRule,
+        PydanticModelRule,
+        RegexRule,
         RepetitionRule,
-        Structure,
+        StructureRule,
     )
 }
 #: Our rules, those of our plug-ins too: they may judge in the worker's own process.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import lines_of
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import lines_in_spans
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.paths import PathTarget, Root
@@ -39,7 +39,7 @@ class CitedFile(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Citations(Rule):
+class CitationsRule(Rule):
     """Rule that requires cited files and lines to exist below the root. Fenced code is ignored."""
 
     kind: ClassVar[str] = "citations"
@@ -48,10 +48,10 @@ class Citations(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND, except for files that the agent wrote itself."""
-        locale, root, issues = self.words_in(context), Root.at(self.root), []
+        locale, root, issues = self.find_locale(context), Root.from_path(self.root), []
         written = {name.removeprefix("output/") for name in context.get("files") or {}}
         seen: set[tuple[str, str]] = set()
-        for cited in _cited(response, lines_only=not self.paths):
+        for cited in _find_citations(response, lines_only=not self.paths):
             if cited.path.removeprefix("output/") in written or (cited.path, cited.lines) in seen:
                 continue
             seen.add((cited.path, cited.lines))
@@ -59,20 +59,20 @@ class Citations(Rule):
                 break
             kind = root.find(cited.path)
             if kind is PathTarget.MISSING and "/" in cited.path:  # host.example:8080 is not a file
-                near = root.suggest(cited.path)
+                near = root.suggest_path(cited.path)
                 values = {"path": cited.path, "suggestion": f": {near}?" if near else ""}
                 issues.append(rule_issue("CITED_FILE_NOT_FOUND", locale, line=cited.line, **values))
             elif kind is PathTarget.FILE and cited.lines:
-                count = _lines(Path(root.real) / cited.path)
+                count = _count_lines(Path(root.real) / cited.path)
                 if count is not None and (cited.last > count or not cited.real):
                     lines: dict[str, Any] = {"path": cited.path, "lines": cited.lines, "count": count}
                     issues.append(rule_issue("CITED_LINES_NOT_FOUND", locale, line=cited.line, **lines))
         return issues
 
 
-def _cited(text: str, *, lines_only: bool) -> Iterator[CitedFile]:
-    out = parse(text).out
-    hidden = lines_of(out.code, out.headers)
+def _find_citations(text: str, *, lines_only: bool) -> Iterator[CitedFile]:
+    out = parse_document(text).out
+    hidden = lines_in_spans(out.code, out.headers)
     for number, line in enumerate(out.lines):
         if number in hidden or "." not in line:
             continue
@@ -84,7 +84,7 @@ def _cited(text: str, *, lines_only: bool) -> Iterator[CitedFile]:
             yield CitedFile(found[1], "", 0, True, number + 1)
 
 
-def _lines(path: Path) -> int | None:
+def _count_lines(path: Path) -> int | None:
     try:
         if path.stat().st_size > MAX_BYTES:
             return None

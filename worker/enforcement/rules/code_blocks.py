@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import yaml
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import Block
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import CodeBlock
 from worker.enforcement.documents.part import fence_part
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.validators.codes import words
-from worker.enforcement.validators.services import CannotRun, JudgingProgram, services
+from worker.enforcement.validators.codes import choose_text
+from worker.enforcement.validators.services import CannotRun, ValidationProgram, get_services
 
 MAX_BLOCK = 200_000
 #: Deepest YAML nesting: the parser's time grows with the square of the depth.
@@ -38,7 +38,7 @@ _SHELL_SECONDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeBlocks(Rule):
+class CodeBlocksRule(Rule):
     """Rule that requires fenced code to parse, except excerpts with an ellipsis line (``...``)."""
 
     kind: ClassVar[str] = "code"
@@ -74,7 +74,11 @@ class CodeBlocks(Rule):
         Raises:
             CannotRun: shell code is checked, but there is no sandbox or no bash.
         """
-        found = [block for block in parse(response).out.blocks() if block.language in self.languages and _whole(block)]
+        found = [
+            block
+            for block in parse_document(response).out.find_code_blocks()
+            if block.language in self.languages and _is_complete(block)
+        ]
         wrong = {}
         for place, block in enumerate(found):
             if block.language != SHELL and (problem := _PARSERS[block.language](block.text)):
@@ -82,7 +86,7 @@ class CodeBlocks(Rule):
         scripts = [place for place, block in enumerate(found) if block.language == SHELL]
         for number, line, said in _shell_problems([found[place].text for place in scripts]) if scripts else ():
             wrong[scripts[number]] = line, said
-        locale = self.words_in(context)
+        locale = self.find_locale(context)
         return [
             rule_issue(
                 "CODE_DOES_NOT_PARSE",
@@ -98,11 +102,16 @@ class CodeBlocks(Rule):
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         """Remove trailing commas from JSON blocks that parse without them."""
         lines = response.split("\n")
-        for block in parse(response).out.blocks():
-            if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
+        for block in parse_document(response).out.find_code_blocks():
+            if (
+                block.language != "json"
+                or "json" not in self.languages
+                or not _is_complete(block)
+                or not _parse_json(block.text)
+            ):
                 continue
             repaired = _TRAILING.sub(lambda found: found[1] or "", block.text)
-            if not _json(repaired):
+            if not _parse_json(repaired):
                 own = lines[block.line : block.line + len(block.text.split("\n")) - 1]
                 for place, (before, shown, after) in enumerate(
                     zip(own, block.text.split("\n"), repaired.split("\n"), strict=False)
@@ -114,17 +123,21 @@ class CodeBlocks(Rule):
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Report that commas were removed."""
-        return [words(self.words_in(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed")]
+        return [
+            choose_text(
+                self.find_locale(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed"
+            )
+        ]
 
 
-def _whole(block: Block) -> bool:
+def _is_complete(block: CodeBlock) -> bool:
     return len(block.text) <= MAX_BLOCK and not any(line.strip() in _LEFT_OUT for line in block.text.split("\n"))
 
 
 Problem = tuple[int, str]  # line within the block, from 1, and message
 
 
-def _python(block: str) -> Problem | None:
+def _parse_python(block: str) -> Problem | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -136,7 +149,7 @@ def _python(block: str) -> Problem | None:
     return None
 
 
-def _json(block: str) -> Problem | None:
+def _parse_json(block: str) -> Problem | None:
     try:
         json.loads(block)
     except json.JSONDecodeError as error:
@@ -146,7 +159,7 @@ def _json(block: str) -> Problem | None:
     return None
 
 
-def _yaml(block: str) -> Problem | None:
+def _parse_yaml(block: str) -> Problem | None:
     try:
         depth = 0
         for event in yaml.parse(block, yaml.SafeLoader):  # events only: no alias is followed, nothing is built
@@ -160,14 +173,18 @@ def _yaml(block: str) -> Problem | None:
     return None
 
 
-_PARSERS: Mapping[str, Callable[[str], Problem | None]] = {"python": _python, "json": _json, "yaml": _yaml}
+_PARSERS: Mapping[str, Callable[[str], Problem | None]] = {
+    "python": _parse_python,
+    "json": _parse_json,
+    "yaml": _parse_yaml,
+}
 
 
 def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
     """Return the first syntax error of each script: its index, line and message. Raises ``CannotRun``."""
     names = [f"{number}.sh" for number in range(len(scripts))]
-    ended = services().run(
-        JudgingProgram(
+    ended = get_services().run_program(
+        ValidationProgram(
             argv=["bash", "-c", _CHECK, "bash", *names],
             files=dict(zip(names, scripts, strict=True)),
             seconds=_SHELL_SECONDS,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.validators.codes import codes_beside, worded
+from worker.enforcement.validators.codes import build_issue, load_codes
 
-RULE_CODES = codes_beside(__file__)
+RULE_CODES = load_codes(__file__)
 
 
 def rule_issue(
     code: str, locale: str, /, *, line: int = 0, file: str = "", part: str = "", **values: Any
 ) -> ValidationIssue:
     """Make an issue of a rule's code. Raises ``KeyError`` if the code or a value of its templates is missing."""
-    return worded(RULE_CODES[code], code, locale, line=line, file=file, part=part, **values)
+    return build_issue(RULE_CODES[code], code, locale, line=line, file=file, part=part, **values)

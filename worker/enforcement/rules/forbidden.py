@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.rules.secret_forms import SECRETS, decoded, key_material, secrets_in
-from worker.enforcement.validators.codes import words
+from worker.enforcement.rules.secret_forms import SECRETS, decode_text, find_key_lines, find_secrets
+from worker.enforcement.validators.codes import choose_text
 
 REMOVED = "[removed]"
 #: Separators of a phrase's words: white space, line ends within a quote, zero-width characters.
@@ -39,13 +39,13 @@ class ForbiddenRule(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report FORBIDDEN_WORD once per word and SECRET_FOUND per secret, in the answer and in the agent's files."""
-        locale, issues = self.words_in(context), []
+        locale, issues = self.find_locale(context), []
         for file, text in {"": response, **(context.get("files") or {})}.items():
             ends = [found.start() for found in re.finditer("\n", text)]
-            for word, found in self._said(text):
+            for word, found in self._find_words(text):
                 line = bisect_left(ends, found) + 1
                 issues.append(rule_issue("FORBIDDEN_WORD", locale, file=file, line=line, word=word))
-            for what, found in self._shown(text):
+            for what, found in self._find_secrets(text):
                 line = bisect_left(ends, found) + 1
                 issues.append(rule_issue("SECRET_FOUND", locale, file=file, line=line, what=what))
         return issues
@@ -58,21 +58,21 @@ class ForbiddenRule(Rule):
         repaired = response
         for pattern in SECRETS.values() if self.secrets else ():
             repaired = pattern.sub(REMOVED, repaired)
-        left = decoded(repaired)
-        stays = repaired == response or any(line in left for line in key_material(response))
+        left = decode_text(repaired)
+        stays = repaired == response or any(line in left for line in find_key_lines(response))
         return None if stays else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Name the kinds of secrets that were removed."""
         german, english = "Geheimnis entfernt: {}", "Secret removed: {}"
-        kinds = dict.fromkeys(what for what, _ in self._shown(before))
-        return [words(self.words_in(context), german, english).format(what) for what in kinds]
+        kinds = dict.fromkeys(what for what, _ in self._find_secrets(before))
+        return [choose_text(self.find_locale(context), german, english).format(what) for what in kinds]
 
-    def _said(self, text: str) -> Iterator[tuple[str, int]]:
+    def _find_words(self, text: str) -> Iterator[tuple[str, int]]:
         for word in self.words:
             phrase = _BLANKS.join(map(re.escape, word.split()))
             if found := re.search(rf"(?<!\w){phrase}(?!\w)", text, re.IGNORECASE):
                 yield word, found.start()
 
-    def _shown(self, text: str) -> Iterator[tuple[str, int]]:
-        return secrets_in(text) if self.secrets else iter(())
+    def _find_secrets(self, text: str) -> Iterator[tuple[str, int]]:
+        return find_secrets(text) if self.secrets else iter(())

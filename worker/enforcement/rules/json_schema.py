@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.rules.json_text import check_where, mismatch, read_json
+from worker.enforcement.rules.json_text import check_where, json_mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option
 
 MOST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class JsonSchema(Rule):
+class JsonSchemaRule(Rule):
     """Rule that requires the answer's JSON to match a JSON Schema. References to other documents are errors."""
 
     kind: ClassVar[str] = "json_schema"
@@ -44,9 +44,9 @@ class JsonSchema(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each mismatch."""
-        locale = self.words_in(context)
+        locale = self.find_locale(context)
         found = read_json(response, self.where, locale)
         if isinstance(found, ValidationIssue):
             return [found]
         problems = sorted(self._validator.iter_errors(found.value), key=lambda problem: list(map(str, problem.path)))
-        return [mismatch(found, locale, problem.json_path, problem.message) for problem in problems[:MOST]]
+        return [json_mismatch(found, locale, problem.json_path, problem.message) for problem in problems[:MOST]]

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.part import fence_part
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
-from worker.enforcement.validators.codes import words
+from worker.enforcement.validators.codes import choose_text
 
 WHERE = ("fence", "whole", "any")
 MAX_CHARS = 1_000_000
@@ -30,13 +30,13 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
 
     ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``.
     """
-    out, part = parse(response).out, ""
+    out, part = parse_document(response).out, ""
     fences = [fence for fence in out.fences if fence.closed and fence.info.split(" ")[0].lower() == "json"]
     if where != "whole" and fences:
         text, line = "\n".join(out.lines[fences[-1].start + 1 : fences[-1].end - 1]), fences[-1].start + 2
         part = fence_part("json", len(fences))
     elif where == "fence":
-        how = words(locale, "Schreibe das JSON in einen ```json-Block", "Write the JSON in a ```json block")
+        how = choose_text(locale, "Schreibe das JSON in einen ```json-Block", "Write the JSON in a ```json block")
         return rule_issue("NO_JSON", locale, part=fence_part("json", 1), how=how)
     else:
         text, line = strip_marker(response).strip(), 1
@@ -52,7 +52,7 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
         return replace(issue, shortens=not part)  # the answer must become the bare value
 
 
-def mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
+def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
     """Make a JSON_MISMATCH issue. An answer that is nothing but JSON may become shorter."""
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)

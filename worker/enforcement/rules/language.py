@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.function_words import FUNCTION_WORDS, most, word_counts
+from worker.enforcement.documents.function_words import FUNCTION_WORDS, count_function_words, most_frequent_language
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -22,7 +22,7 @@ _CLEARLY = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Language(Rule):
+class LanguageRule(Rule):
     """Rule that requires a language, detected by function words outside code. Short texts are accepted."""
 
     kind: ClassVar[str] = "language"
@@ -37,10 +37,10 @@ class Language(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report WRONG_LANGUAGE if another language is clearly more likely."""
-        counts = word_counts(response)
-        found = most(counts)
+        counts = count_function_words(response)
+        found = most_frequent_language(counts)
         if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:
             return []
-        locale = self.words_in(context)
+        locale = self.find_locale(context)
         names = _NAMES.get(locale, _NAMES["en"])
         return [rule_issue("WRONG_LANGUAGE", locale, wanted=names[self.expect], found=names[found])]

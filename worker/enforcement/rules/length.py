@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.placeholders import without_placeholders
+from worker.enforcement.documents.placeholders import remove_placeholders
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.validators.codes import words
+from worker.enforcement.validators.codes import choose_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Length(Rule):
+class LengthRule(Rule):
     """Rule that limits an answer's characters and words. Placeholders do not count towards a minimum."""
 
     kind: ClassVar[str] = "length"
@@ -37,9 +37,9 @@ class Length(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH, for characters and for words."""
-        locale, text = self.words_in(context), strip_marker(response).strip()
-        filled = text if not (self.min_chars or self.min_words) else without_placeholders(text)
-        characters, said = words(locale, "Zeichen", "characters"), words(locale, "Wörter", "words")
+        locale, text = self.find_locale(context), strip_marker(response).strip()
+        filled = text if not (self.min_chars or self.min_words) else remove_placeholders(text)
+        characters, said = choose_text(locale, "Zeichen", "characters"), choose_text(locale, "Wörter", "words")
         counts = [(len(filled), len(text), self.min_chars, self.max_chars, characters)]
         if self.min_words or self.max_words:
             counts.append((len(filled.split()), len(text.split()), self.min_words, self.max_words, said))

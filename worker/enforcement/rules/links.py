@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import lines_of
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import lines_in_spans
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -49,15 +49,15 @@ class LinksRule(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report LINK_NOT_ALLOWED for each address with a wrong scheme or host. Empty ``hosts`` allow every host."""
-        locale = self.words_in(context)
+        locale = self.find_locale(context)
         allowed = ", ".join(self.hosts) or ", ".join(self.schemes)
         return [
             rule_issue("LINK_NOT_ALLOWED", locale, line=line, url=url, allowed=allowed)
-            for line, url in _links(response)
-            if not self._allows(url)
+            for line, url in _find_links(response)
+            if not self._is_allowed(url)
         ]
 
-    def _allows(self, url: str) -> bool:
+    def _is_allowed(self, url: str) -> bool:
         scheme, _, rest = url.replace("\\", "/").partition(":") if not url.startswith("//") else ("", "", url)
         if scheme and scheme.lower() not in self.schemes:
             return False
@@ -73,21 +73,21 @@ class LinksRule(Rule):
         )
 
 
-def _links(text: str) -> Iterator[tuple[int, str]]:
-    out = parse(text).out
-    fenced = lines_of(out.code)
+def _find_links(text: str) -> Iterator[tuple[int, str]]:
+    out = parse_document(text).out
+    fenced = lines_in_spans(out.code)
     shown = "\n".join("" if number in fenced else line for number, line in enumerate(out.lines))
     ends = [found.start() for found in re.finditer("\n", shown)]
     found = [(each.start(), each[0].rstrip(".,;:!?")) for each in _URL.finditer(shown)]
     found += [(each.start(), f"//{each[0].rstrip('.,;:!?')}") for each in _WWW.finditer(shown)]
     for each in _PLACES.finditer(shown):
-        if url := _completed(each[1]):
+        if url := _complete_url(each[1]):
             found.append((each.start(1), url))
     for place, url in sorted(found):
         yield bisect_left(ends, place) + 1, url
 
 
-def _completed(written: str) -> str:
+def _complete_url(written: str) -> str:
     """Return the address that a browser would open for an incomplete or disguised one; empty if there is none."""
     for read in (unescape(written), unescape(_ESCAPED.sub(r"\1", written))):
         url = "".join(char for char in read if char > " ").replace("\\", "/")

@@ -18,8 +18,8 @@ from api_client.contract.word_tables import table_beside
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.validators.codes import clip
-from worker.enforcement.validators.services import CannotRun, Question, services, spend
+from worker.enforcement.validators.codes import clip_text
+from worker.enforcement.validators.services import CannotRun, ModelPrompt, get_services, record_cost
 
 #: Verdicts cached per process: the same answer is validated several times during repair.
 KEPT = 1_000
@@ -41,7 +41,7 @@ class JudgeVerdict:
     errors: tuple[str, ...] = ()
 
 
-class _Verdicts:
+class _VerdictCache:
     """Cache of verdicts by the hash of the judged content; drops the oldest first."""
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class _Verdicts:
             self._by_hash.clear()
 
 
-verdicts = _Verdicts()
+verdicts = _VerdictCache()
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlmJudge(Rule):
+class LlmJudgeRule(Rule):
     """Rule that asks a model to judge the answer, and charges the cost to the turn."""
 
     kind: ClassVar[str] = "llm_judge"
@@ -99,11 +99,11 @@ class LlmJudge(Rule):
         Raises:
             CannotRun: the model gave no valid verdict in time.
         """
-        locale = self.words_in(context)
-        verdict = self._verdict(strip_marker(response).strip(), str(context.get("prompt", "")), locale)
-        return [_issue(error, locale) for error in verdict.errors]
+        locale = self.find_locale(context)
+        verdict = self._find_verdict(strip_marker(response).strip(), str(context.get("prompt", "")), locale)
+        return [_rejection_issue(error, locale) for error in verdict.errors]
 
-    def _verdict(self, answer: str, question: str, locale: str) -> JudgeVerdict:
+    def _find_verdict(self, answer: str, question: str, locale: str) -> JudgeVerdict:
         if len(answer) > MAX_CHARS:
             raise CannotRun(f"the answer has more than {MAX_CHARS} characters")
         english = locale.lower().startswith("en")
@@ -112,26 +112,26 @@ class LlmJudge(Rule):
         if (known := verdicts.get(key)) is not None:
             return known
         nonce = secrets.token_hex(8)
-        asked = prompt(self.criteria, answer, nonce, question=question, english=english)
-        reply = services().ask(Question(model=self.model, prompt=asked, seconds=self.seconds))
-        spend(reply.spent)
+        asked = build_prompt(self.criteria, answer, nonce, question=question, english=english)
+        reply = get_services().ask_model(ModelPrompt(model=self.model, prompt=asked, seconds=self.seconds))
+        record_cost(reply.spent)
         verdict = read_verdict(reply.text, nonce)
         verdicts.put(key, verdict)
         return verdict
 
 
-def _issue(error: str, locale: str) -> ValidationIssue:
+def _rejection_issue(error: str, locale: str) -> ValidationIssue:
     made = rule_issue("JUDGE_REJECTED", locale)
-    return replace(made, message=f"{made.message}: {clip(error, LONGEST)}")
+    return replace(made, message=f"{made.message}: {clip_text(error, LONGEST)}")
 
 
-def prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
+def build_prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
     """Write the prompt for the judge. A random nonce proves that the verdict is not copied from the answer."""
     form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
     return _PROMPT.format(
         criteria=criteria.strip(),
-        question=_fenced(question or "(not known)"),
-        answer=_fenced(answer),
+        question=_fence_text(question or "(not known)"),
+        answer=_fence_text(answer),
         language="English" if english else "German",
         form=form,
     )
@@ -143,7 +143,7 @@ def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
     Raises:
         CannotRun: the reply has no such verdict.
     """
-    data = _object(reply)
+    data = _parse_object(reply)
     if other := sorted(map(str, set(data) - {"nonce", "success", "errors"})):
         raise CannotRun(f"the verdict has keys that were not asked for: {', '.join(other)}")
     if not isinstance(data.get("nonce"), str) or not compare_digest(data["nonce"].encode(), nonce.encode()):
@@ -159,7 +159,7 @@ def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
     return JudgeVerdict(success, said)
 
 
-def _object(reply: str) -> dict[str, Any]:
+def _parse_object(reply: str) -> dict[str, Any]:
     text = reply.strip()
     if len(text) > MAX_REPLY:
         raise CannotRun(f"the judge's reply has more than {MAX_REPLY} characters")
@@ -174,7 +174,7 @@ def _object(reply: str) -> dict[str, Any]:
     return data
 
 
-def _fenced(text: str) -> str:
+def _fence_text(text: str) -> str:
     """Return a text as a code block that its content cannot close."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from api_client.contract.issue import Severity, ValidationIssue
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.validators.services import JudgingProgram, services
+from worker.enforcement.validators.services import ValidationProgram, get_services
 
 #: Output of compilers and linters: ``answer.md:12:3: error: words``, also without file or column.
 _LINE = re.compile(
@@ -22,7 +22,7 @@ _LINE = re.compile(
 MOST_ISSUES, BLOCKS = 20, 20
 
 
-class _Text(NamedTuple):
+class _ProgramInput(NamedTuple):
     text: str
     before: int
 
@@ -69,9 +69,9 @@ class CommandRule(Rule):
         written = {
             f"output/{name.removeprefix('output/')}": text for name, text in (context.get("files") or {}).items()
         }
-        for text, before in self._texts(response):
-            ended = services().run(
-                JudgingProgram(
+        for text, before in self._program_inputs(response):
+            ended = get_services().run_program(
+                ValidationProgram(
                     argv=self.command,
                     files={**written, self.file: text},
                     stdin=text,
@@ -80,18 +80,20 @@ class CommandRule(Rule):
                 )
             )
             if ended.code not in self.accepts:
-                issues += self._issues(ended.code, ended.lines, before, self.words_in(context))
+                issues += self._find_issues(ended.code, ended.lines, before, self.find_locale(context))
         return issues[:MOST_ISSUES]
 
-    def _texts(self, response: str) -> Iterator[_Text]:
+    def _program_inputs(self, response: str) -> Iterator[_ProgramInput]:
         if not self.fence:
-            yield _Text(strip_marker(response), 0)
+            yield _ProgramInput(strip_marker(response), 0)
             return
-        found = [block for block in parse(response).out.blocks() if block.language == self.fence.lower()]
+        found = [
+            block for block in parse_document(response).out.find_code_blocks() if block.language == self.fence.lower()
+        ]
         for block in found[:BLOCKS]:
-            yield _Text(block.text, block.line)
+            yield _ProgramInput(block.text, block.line)
 
-    def _issues(self, code: int, lines: tuple[str, ...], before: int, locale: str) -> list[ValidationIssue]:
+    def _find_issues(self, code: int, lines: tuple[str, ...], before: int, locale: str) -> list[ValidationIssue]:
         found = []
         for each in lines:
             if not (said := _LINE.match(each)) or (said["file"] or self.file).removeprefix("./") != self.file:

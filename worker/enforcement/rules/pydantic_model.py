@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.rules.json_schema import MOST
-from worker.enforcement.rules.json_text import check_where, mismatch, read_json
+from worker.enforcement.rules.json_text import check_where, json_mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class PydanticModel(Rule):
+class PydanticModelRule(Rule):
     """Rule that requires a pydantic model to accept the answer's JSON. The model is imported on first use."""
 
     kind: ClassVar[str] = "pydantic_model"
@@ -46,7 +46,7 @@ class PydanticModel(Rule):
         """
         from pydantic import ValidationError
 
-        locale, model = self.words_in(context), self._model
+        locale, model = self.find_locale(context), self._model
         found = read_json(response, self.where, locale)
         if isinstance(found, ValidationIssue):
             return [found]
@@ -54,9 +54,9 @@ class PydanticModel(Rule):
             model.model_validate(found.value)
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_input=False)[:MOST]
-            return [mismatch(found, locale, _place(one["loc"]), one["msg"]) for one in wrong]
+            return [json_mismatch(found, locale, _format_path(one["loc"]), one["msg"]) for one in wrong]
         return []
 
 
-def _place(path: tuple[int | str, ...]) -> str:
+def _format_path(path: tuple[int | str, ...]) -> str:
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)

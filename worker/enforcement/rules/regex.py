@@ -16,7 +16,7 @@ _VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regex(Rule):
+class RegexRule(Rule):
     """Rule that requires or forbids matches of regular expressions in an answer.
 
     Flags such as ``(?i)`` are in the pattern. The rule is not ``bounded``, because a pattern such as ``(a+)+$`` may
@@ -41,7 +41,7 @@ class Regex(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report PATTERN_MISSING for each pattern without a match, and PATTERN_FOUND with the first match's line."""
-        locale = self.words_in(context)
+        locale = self.find_locale(context)
         issues = [
             replace(
                 rule_issue("PATTERN_MISSING", locale, pattern=self.describe or pattern),

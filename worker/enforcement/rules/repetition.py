@@ -35,4 +35,4 @@ class RepetitionRule(Rule):
         percent = round(100 * found.share)
         if found.words < self.min_words or percent <= self.most_percent:
             return []
-        return [rule_issue("ANSWER_REPEATS", self.words_in(context), line=found.line, percent=percent)]
+        return [rule_issue("ANSWER_REPEATS", self.find_locale(context), line=found.line, percent=percent)]

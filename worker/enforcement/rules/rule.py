@@ -71,7 +71,7 @@ class Rule(ResponseValidator):
         if not self.name:
             object.__setattr__(self, "name", self.kind)
 
-    def words_in(self, context: Mapping[str, Any]) -> str:
+    def find_locale(self, context: Mapping[str, Any]) -> str:
         """Return the locale of messages: the turn's if known, else the rule's."""
         return str(context.get("locale", self.locale))
 

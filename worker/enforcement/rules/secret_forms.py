@@ -43,19 +43,19 @@ _KEY_LINES = re.compile(rf"{_BEGIN}({_INSIDE}{{0,16384}})|({_BODIES}{_LINES})")
 _CODED = re.compile(r"\\+u00([0-9A-Fa-f]{2})|\\+x([0-9A-Fa-f]{2})|%([0-9A-Fa-f]{2})|<[^<>\n]{1,80}>|(\\+[nrt])|\\+")
 
 
-def decoded(text: str) -> str:
+def decode_text(text: str) -> str:
     """Return the text without tags and without escapes of JSON, Python, URLs and HTML."""
-    return _CODED.sub(_plain, html.unescape(text))
+    return _CODED.sub(_decode_match, html.unescape(text))
 
 
-def _plain(found: re.Match[str]) -> str:
+def _decode_match(found: re.Match[str]) -> str:
     code = found[1] or found[2] or found[3]
     return chr(int(code, 16)) if code else "\n" if found[4] or found[0][0] == "<" else ""
 
 
-def secrets_in(text: str) -> Iterator[tuple[str, int]]:
+def find_secrets(text: str) -> Iterator[tuple[str, int]]:
     """Yield kind and position of each secret. A secret that only the decoded text shows has position 0."""
-    plain = decoded(text)
+    plain = decode_text(text)
     for what, pattern in SECRETS.items():
         if any(sign in text or sign in plain for sign in _SECRETS[what][0]):
             places = [found.start() for found in pattern.finditer(text)]
@@ -63,7 +63,7 @@ def secrets_in(text: str) -> Iterator[tuple[str, int]]:
                 yield what, place
 
 
-def key_material(text: str) -> list[str]:
+def find_key_lines(text: str) -> list[str]:
     """Return the lines of private keys in a text, after decoding."""
-    bodies = (found[1] or found[2] or "" for found in _KEY_LINES.finditer(decoded(text)))
+    bodies = (found[1] or found[2] or "" for found in _KEY_LINES.finditer(decode_text(text)))
     return [line for body in bodies for line in re.findall(_LINE, body) if not line.islower()]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.content import is_filled
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.outline import Heading
 from worker.enforcement.documents.part import section_part
-from worker.enforcement.documents.titles import key, plain
+from worker.enforcement.documents.titles import plain_title, section_key
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -25,7 +25,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Structure(Rule):
+class StructureRule(Rule):
     """Rule that requires the sections of a template, ignoring mark-up, numbers and letter case of headings."""
 
     kind: ClassVar[str] = "structure"
@@ -55,15 +55,17 @@ class Structure(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report MISSING_SECTION and EMPTY_SECTION per section, and SECTION_ORDER for the first misplaced section."""
-        locale, out = self.words_in(context), parse(response).out
+        locale, out = self.find_locale(context), parse_document(response).out
         issues, places = [], []
         ends = out.section_ends()
         for section in self.wanted:
-            names = {key(name) for name in section.split("|")}
+            names = {section_key(name) for name in section.split("|")}
             found = [
                 (heading, end)
                 for heading, end in zip(out.headings, ends, strict=True)
-                if heading.top and (not self.level or heading.level == self.level) and key(heading.title) in names
+                if heading.top
+                and (not self.level or heading.level == self.level)
+                and section_key(heading.title) in names
             ]
             shown = f"{'#' * (self.level or 2)} {section.partition('|')[0]}"
             # Code inserts a missing section at level 2; for another level the agent is asked.
@@ -76,13 +78,13 @@ class Structure(Rule):
             if self.filled and not any(is_filled(out, one.line + 1, end) for one, end in found):
                 issues.append(rule_issue("EMPTY_SECTION", locale, line=first.line + 1, part=part, section=shown))
         if self.ordered:
-            issues += self._order(places, locale)
+            issues += self._check_order(places, locale)
         return issues
 
-    def _order(self, places: list[Heading], locale: str) -> list[ValidationIssue]:
+    def _check_order(self, places: list[Heading], locale: str) -> list[ValidationIssue]:
         for before, here in pairwise(places):
             if here.line < before.line:
                 order = " → ".join(section.partition("|")[0] for section in self.wanted)
-                values = {"section": plain(before.title), "order": order}
+                values = {"section": plain_title(before.title), "order": order}
                 return [rule_issue("SECTION_ORDER", locale, line=before.line + 1, **values)]
         return []

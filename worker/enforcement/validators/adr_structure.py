@@ -12,13 +12,19 @@ from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.adr import MAX_ADRS, Adr
-from worker.enforcement.documents.content import content, is_filled
-from worker.enforcement.documents.document import Text, texts_of
+from worker.enforcement.documents.content import is_filled, visible_lines
+from worker.enforcement.documents.document import SourceText, iterate_texts
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
-from worker.enforcement.documents.outline import lines_of
+from worker.enforcement.documents.outline import lines_in_spans
 from worker.enforcement.documents.part import CRITERIA, YAML_HEADER, field_part, section_part
-from worker.enforcement.documents.titles import REQUIRED_SECTIONS, SECTION_TITLES, asked_as, key, plain
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.documents.titles import (
+    REQUIRED_SECTIONS,
+    SECTION_TITLES,
+    choose_section_title,
+    plain_title,
+    section_key,
+)
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, make_issue
 from worker.enforcement.validators.validator import ResponseValidator
 
 REQUIRED_FIELDS = ("adr_id", "title", "status")
@@ -38,85 +44,87 @@ class ADRStructureValidator(ResponseValidator):
 
     def __init__(self, locale: str = DEFAULT_LOCALE, sections: Mapping[str, Sequence[str]] = SECTION_TITLES) -> None:
         self.locale = locale
-        self.titles = {name: {key(title) for title in (name, *also)} for name, also in sections.items()}
+        self.titles = {name: {section_key(title) for title in (name, *also)} for name, also in sections.items()}
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Return the issues of every ADR, in the order of the texts."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
-        for text in texts_of(response, context):
+        for text in iterate_texts(response, context):
             adrs = text.adrs
             if not adrs and text.is_adr:
-                issues.append(issue("MISSING_YAML_HEADER", locale, file=text.file, line=1))
+                issues.append(make_issue("MISSING_YAML_HEADER", locale, file=text.file, line=1))
             if len(adrs) > MAX_ADRS:
-                issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
+                issues.append(make_issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
             issues += [
-                issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
+                make_issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
             ]
             for adr in adrs:
                 # Only a part that code can put back may be requested alone.
-                judge = _Judge(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
-                issues += judge.header()
-                issues += judge.sections(self.titles)
+                judge = _AdrChecker(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
+                issues += judge.check_header()
+                issues += judge.check_sections(self.titles)
         return issues
 
 
-class _Judge:
-    def __init__(self, adr: Adr, text: Text, locale: str, *, surgical: bool) -> None:
+class _AdrChecker:
+    def __init__(self, adr: Adr, text: SourceText, locale: str, *, surgical: bool) -> None:
         self.adr, self.file, self.locale, self.surgical = adr, text.file, locale, surgical
         self.named = adr.name if len(text.adrs) > 1 else ""
 
-    def _issue(self, code: str, line: int, part: str = "", **values: object) -> ValidationIssue:
-        found = issue(code, self.locale, file=self.file, line=line, part=part if self.surgical else "", **values)
+    def _make_issue(self, code: str, line: int, part: str = "", **values: object) -> ValidationIssue:
+        found = make_issue(code, self.locale, file=self.file, line=line, part=part if self.surgical else "", **values)
         return replace(found, adr=self.named)
 
-    def header(self) -> Iterator[ValidationIssue]:
+    def check_header(self) -> Iterator[ValidationIssue]:
         adr = self.adr
         if adr.header is None:
-            yield self._issue("MISSING_YAML_HEADER", adr.line_of(adr.start), YAML_HEADER)
+            yield self._make_issue("MISSING_YAML_HEADER", adr.line_of(adr.start), YAML_HEADER)
         elif adr.error is not None:
             code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
-            yield self._issue(code, adr.header_line(adr.error.line), YAML_HEADER, problem=adr.error)
+            yield self._make_issue(code, adr.header_line(adr.error.line), YAML_HEADER, problem=adr.error)
         elif adr.root is None or adr.root.kind != "mapping":
             problem = "leer" if adr.root is None else {"sequence": "Liste"}.get(adr.root.kind, "Einzelwert")
             english = "empty" if adr.root is None else {"sequence": "a list"}.get(adr.root.kind, "a single value")
             shown = english if self.locale.startswith("en") else problem
-            yield self._issue("INVALID_HEADER", adr.header_line(0), YAML_HEADER, problem=shown)
+            yield self._make_issue("INVALID_HEADER", adr.header_line(0), YAML_HEADER, problem=shown)
         else:
-            yield from self._fields(adr.root)
+            yield from self._check_fields(adr.root)
 
-    def _fields(self, root: Node) -> Iterator[ValidationIssue]:
+    def _check_fields(self, root: Node) -> Iterator[ValidationIssue]:
         line_of = self.adr.header_line
         for field in REQUIRED_FIELDS:
-            node = root.get(field)
+            node = root.find_value(field)
             if node is None:
-                yield self._issue("MISSING_ADR_FIELD", line_of(0), field_part(field), field=field)
+                yield self._make_issue("MISSING_ADR_FIELD", line_of(0), field_part(field), field=field)
             elif node.kind != "scalar":
                 problem = f"{field}: {node.kind}"
-                yield self._issue("INVALID_HEADER", line_of(node.line), field_part(field), problem=problem)
-            elif node.null or not node.value.strip():
-                yield self._issue("EMPTY_ADR_FIELD", line_of(node.line), field_part(field), field=field)
+                yield self._make_issue("INVALID_HEADER", line_of(node.line), field_part(field), problem=problem)
+            elif node.is_null or not node.value.strip():
+                yield self._make_issue("EMPTY_ADR_FIELD", line_of(node.line), field_part(field), field=field)
             elif field == "adr_id" and node.plain and _LEADING_ZERO.fullmatch(node.value):
-                yield self._issue("UNQUOTED_ADR_ID", line_of(node.line), value=node.value)
-        for twice in root.duplicates():
-            yield self._issue("DUPLICATE_KEY", line_of(twice.line), key=twice.value)
+                yield self._make_issue("UNQUOTED_ADR_ID", line_of(node.line), value=node.value)
+        for twice in root.find_duplicates():
+            yield self._make_issue("DUPLICATE_KEY", line_of(twice.line), key=twice.value)
 
-    def sections(self, titles: Mapping[str, set[str]]) -> Iterator[ValidationIssue]:
+    def check_sections(self, titles: Mapping[str, set[str]]) -> Iterator[ValidationIssue]:
         adr = self.adr
         for name, accepted in titles.items():
-            found = [section for section in adr.sections if key(section.title) in accepted]
+            found = [section for section in adr.sections if section_key(section.title) in accepted]
             if not found:
-                title = asked_as(name, [one.title for one in adr.sections], adr.prose, self.locale)
-                yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(title), section=title)
+                title = choose_section_title(name, [one.title for one in adr.sections], adr.prose, self.locale)
+                yield self._make_issue(
+                    "MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(title), section=title
+                )
             elif not any(is_filled(adr.out, section.line + 1, section.end) for section in found):
-                line, title = adr.line_of(found[0].line), plain(found[0].title)
-                yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
+                line, title = adr.line_of(found[0].line), plain_title(found[0].title)
+                yield self._make_issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
-                hidden = lines_of(
+                hidden = lines_in_spans(
                     adr.out.fenced, adr.out.indented, adr.out.quotes
                 )  # criteria inside these do not count
-                shown = (each for part in found for each in content(adr.out, part.line + 1, part.end))
+                shown = (each for part in found for each in visible_lines(adr.out, part.line + 1, part.end))
                 count = sum(1 for number, text in shown if number not in hidden and _CRITERION.match(text))
                 if count < MIN_CRITERIA:
-                    yield self._issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)
+                    yield self._make_issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)

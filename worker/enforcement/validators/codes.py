@@ -33,7 +33,7 @@ class Code:
     shortens: bool = False
 
 
-def codes_beside(module: str) -> Mapping[str, Code]:
+def load_codes(module: str) -> Mapping[str, Code]:
     """Load issue codes from the TOML file beside a module, given as its ``__file__``."""
     return {
         name: Code(
@@ -48,35 +48,35 @@ def codes_beside(module: str) -> Mapping[str, Code]:
     }
 
 
-CODES = codes_beside(__file__)
+CODES = load_codes(__file__)
 
 
-def words(locale: str, german: str, english: str) -> str:
+def choose_text(locale: str, german: str, english: str) -> str:
     """Return the German text for a German locale, else the English text."""
     return german if locale.lower().startswith("de") else english
 
 
-def issue(
+def make_issue(
     code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
     """Make an issue of a code in the table. Raises ``KeyError`` if the code or a value of its templates is missing."""
-    return worded(CODES[code], code, locale, file=file, line=line, part=part, **values)
+    return build_issue(CODES[code], code, locale, file=file, line=line, part=part, **values)
 
 
-def worded(
+def build_issue(
     entry: Code, code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
     """Make an issue of a code from any table. Raises ``KeyError`` if a value of its templates is missing."""
     message, hint = entry.de if locale.lower().startswith("de") else entry.en
     if values:
-        shown = {name: clip(str(value)) for name, value in values.items()}
+        shown = {name: clip_text(str(value)) for name, value in values.items()}
         message, hint = message.format_map(shown), hint.format_map(shown)
     return ValidationIssue(
         code, message, hint, entry.severity, file=file, line=line, part=part, shortens=entry.shortens
     )
 
 
-def clip(text: str, limit: int = QUOTE_LIMIT) -> str:
+def clip_text(text: str, limit: int = QUOTE_LIMIT) -> str:
     """Return foreign text as one short printable line, safe for messages, logs and prompts."""
     head = text[: limit + 1]
     flat = head if head.isprintable() else "".join([char if char.isprintable() else " " for char in head])

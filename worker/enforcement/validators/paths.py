@@ -43,15 +43,15 @@ class Root:
     _compared: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)
 
     @classmethod
-    def at(cls, root: Path) -> Root:
+    def from_path(cls, root: Path) -> Root:
         """Create a root at a path, which need not exist."""
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> PathTarget:
         """Return the target of a path. Nothing outside the root is looked at."""
-        if _impossible(path):
+        if _is_impossible(path):
             return PathTarget.UNUSABLE
-        if self.outside(path):
+        if self.is_outside(path):
             return PathTarget.OUTSIDE
         try:
             real = os.path.realpath(os.path.join(self.real, path))  # noqa: PTH118 - a fifth of pathlib's time
@@ -64,20 +64,20 @@ class Root:
         return PathTarget.FILE if stat.S_ISREG(mode) else PathTarget.OTHER
 
     @staticmethod
-    def outside(path: str) -> bool:
+    def is_outside(path: str) -> bool:
         """Return True if the text of a path alone leaves the root."""
         plain = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/").replace("\\", "/")
         if _ELSEWHERE.match(path.strip()) or plain.startswith("/"):
             return True
         return os.path.normpath(plain).split("/", 1)[0] == ".."
 
-    def suggest(self, path: str) -> str:
+    def suggest_path(self, path: str) -> str:
         """Return an existing file with a similar path, or an empty string."""
         here = self.real
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):
-            names = self._names(here)
-            near = [part] if part in names else self._nearest(part, names)
+            names = self._list_names(here)
+            near = [part] if part in names else self._nearest_names(part, names)
             if not near:
                 return ""
             chosen.append(near[0])
@@ -85,11 +85,11 @@ class Root:
         suggestion = "/".join(chosen)
         return suggestion if suggestion != path and self.find(suggestion) is PathTarget.FILE else ""
 
-    def _nearest(self, name: str, names: list[str]) -> list[str]:
+    def _nearest_names(self, name: str, names: list[str]) -> list[str]:
         self._compared[0] += len(names)
         return get_close_matches(name, names, n=1, cutoff=0.6) if self._compared[0] <= MAX_COMPARED else []
 
-    def _names(self, directory: str) -> list[str]:
+    def _list_names(self, directory: str) -> list[str]:
         if directory not in self._entries:
             try:
                 with os.scandir(directory) as entries:
@@ -99,12 +99,12 @@ class Root:
         return self._entries[directory]
 
 
-def bare(path: str) -> str:
+def strip_suffix(path: str) -> str:
     """Return the path without a line number or remark: ``a.py:12``, ``a.py#L3``, ``a.py (Zeile 3)``."""
     return _SUFFIX.sub("", path) if len(path) <= MAX_PATH_CHARS else path
 
 
-def _impossible(path: str) -> bool:
+def _is_impossible(path: str) -> bool:
     """Return True if no file can have this path: it is empty, too long, or has control characters."""
     if not path.strip() or len(path) > MAX_PATH_CHARS:
         return True

@@ -49,10 +49,10 @@ def build_validators(
     for name in names:
         if name not in offered:
             raise UnknownValidatorError(name, offered)
-    return unique(tuple(_build(name, root, locale) for name in names))
+    return check_unique_names(tuple(_build_validator(name, root, locale) for name in names))
 
 
-def _build(name: str, root: Path, locale: str) -> ResponseValidator:
+def _build_validator(name: str, root: Path, locale: str) -> ResponseValidator:
     if name in _BUILT_IN:
         return _BUILT_IN[name](root, locale)
     made = installed_validators()[name].load()
@@ -65,7 +65,7 @@ def _build(name: str, root: Path, locale: str) -> ResponseValidator:
     return made
 
 
-def unique(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, ...]:
+def check_unique_names(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, ...]:
     """Return the validators. Raises ``DuplicateValidatorError`` if two have the same name."""
     names = [validator.name for validator in validators]
     for name in names:
@@ -74,7 +74,9 @@ def unique(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, 
     return tuple(validators)
 
 
-def select(validators: Sequence[ResponseValidator], names: Sequence[str] | None) -> tuple[ResponseValidator, ...]:
+def select_validators(
+    validators: Sequence[ResponseValidator], names: Sequence[str] | None
+) -> tuple[ResponseValidator, ...]:
     """Return the validators of these names, or all for None. Raises ``UnknownValidatorError`` for an unknown name."""
     if names is None:
         return tuple(validators)

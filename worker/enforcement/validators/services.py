@@ -16,7 +16,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgingProgram:
+class ValidationProgram:
     """A program that validates an answer.
 
     Attributes:
@@ -32,7 +32,7 @@ class JudgingProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramEnd:
+class ProgramResult:
     """The exit code of a program, and the last lines of its output and standard error."""
 
     code: int
@@ -40,7 +40,7 @@ class ProgramEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ModelPrompt:
     """A prompt for a configured model, with a time limit in seconds."""
 
     model: str
@@ -49,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgingCost:
+class ValidationCost:
     """Tokens and US dollars that rules spent on models."""
 
     input_tokens: int = 0
@@ -59,15 +59,15 @@ class JudgingCost:
     def __bool__(self) -> bool:
         return bool(self.input_tokens or self.output_tokens or self.cost_usd)
 
-    def __add__(self, other: JudgingCost) -> JudgingCost:
-        return JudgingCost(
+    def __add__(self, other: ValidationCost) -> ValidationCost:
+        return ValidationCost(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost_usd=self.cost_usd + other.cost_usd,
         )
 
 
-NOTHING_SPENT = JudgingCost()
+NOTHING_SPENT = ValidationCost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,48 +75,48 @@ class ModelReply:
     """A model's answer and its cost."""
 
     text: str
-    spent: JudgingCost = NOTHING_SPENT
+    spent: ValidationCost = NOTHING_SPENT
 
 
-class Services(Protocol):
+class RuleServices(Protocol):
     """Interface for running programs and asking models."""
 
-    def run(self, program: JudgingProgram) -> ProgramEnd:
+    def run_program(self, program: ValidationProgram) -> ProgramResult:
         """Run a program and wait for its end. Raises ``CannotRun`` without a sandbox, or beyond a limit."""
 
-    def ask(self, question: Question) -> ModelReply:
+    def ask_model(self, question: ModelPrompt) -> ModelReply:
         """Ask a model once. Raises ``CannotRun`` if the model is not configured or does not finish in time."""
 
 
-class _Nothing:
-    def run(self, program: JudgingProgram) -> ProgramEnd:
+class _NoServices:
+    def run_program(self, program: ValidationProgram) -> ProgramResult:
         raise CannotRun("this process runs no programs; call worker.external.provide() first")
 
-    def ask(self, question: Question) -> ModelReply:
+    def ask_model(self, question: ModelPrompt) -> ModelReply:
         raise CannotRun("this process asks no models; call worker.external.provide() first")
 
 
-NOTHING: Services = _Nothing()
-_provided: list[Services] = [NOTHING]
-_counting: ContextVar[JudgingMeter | None] = ContextVar("counting", default=None)
+NOTHING: RuleServices = _NoServices()
+_provided: list[RuleServices] = [NOTHING]
+_counting: ContextVar[CostMeter | None] = ContextVar("counting", default=None)
 
 
-def provide(services: Services) -> None:
+def provide_services(services: RuleServices) -> None:
     """Set the services that the rules of this process use."""
     _provided[0] = services
 
 
-def services() -> Services:
+def get_services() -> RuleServices:
     """Return the services of this process. Without any, every call raises ``CannotRun``."""
     return _provided[0]
 
 
-class JudgingMeter:
+class CostMeter:
     """Context manager that adds up the cost of models in ``spent``. An outer meter includes the inner one."""
 
     def __init__(self) -> None:
         self.spent = NOTHING_SPENT
-        self._outer: JudgingMeter | None = None
+        self._outer: CostMeter | None = None
 
     def __enter__(self) -> Self:
         self._outer = _counting.get()
@@ -129,7 +129,7 @@ class JudgingMeter:
             self._outer.spent += self.spent
 
 
-def spend(spent: JudgingCost) -> None:
+def record_cost(spent: ValidationCost) -> None:
     """Add a cost to the innermost active meter."""
     if (counting := _counting.get()) is not None:
         counting.spent += spent

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.marker import STEPS, UNKNOWN
-from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.part import STEP_MARKER
 from worker.enforcement.documents.splice import put_marker
 from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, choose_text, make_issue
 from worker.enforcement.validators.validator import ResponseValidator
 
 #: Context key for the step that the fallback wrote: only the fallback may write ``unknown``.
@@ -31,17 +31,17 @@ class StepMarkerValidator(ResponseValidator):
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Report MISSING_STEP_MARKER or INVALID_STEP; warn about several markers and about text after the last."""
         locale = str(context.get("locale", self.locale))
-        found = parse(response).markers
+        found = parse_document(response).markers
         if not found:
-            return [issue("MISSING_STEP_MARKER", locale, part=STEP_MARKER)]
+            return [make_issue("MISSING_STEP_MARKER", locale, part=STEP_MARKER)]
         last, issues = found[-1], []
         line = response.count("\n", 0, last.start) + 1
         if last.step is None and not (last.value.lower() == UNKNOWN and context.get(FALLBACK_STEP) == UNKNOWN):
-            issues.append(issue("INVALID_STEP", locale, line=line, part=STEP_MARKER, step=last.value))
+            issues.append(make_issue("INVALID_STEP", locale, line=line, part=STEP_MARKER, step=last.value))
         if len(found) > 1:
-            issues.append(issue("SEVERAL_STEP_MARKERS", locale, line=line, count=len(found)))
+            issues.append(make_issue("SEVERAL_STEP_MARKERS", locale, line=line, count=len(found)))
         if response[last.end :].strip():
-            issues.append(issue("TEXT_AFTER_MARKER", locale, line=line))
+            issues.append(make_issue("TEXT_AFTER_MARKER", locale, line=line))
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
@@ -65,6 +65,6 @@ class StepMarkerValidator(ResponseValidator):
                 "STEP-Marker ergänzt: {} (Schritt nicht erkennbar)",
                 "STEP marker added: {} (no step to see)",
             )
-            return (words(locale, german, english).format(UNKNOWN),)
+            return (choose_text(locale, german, english).format(UNKNOWN),)
         german, english = "STEP-Marker ergänzt: {} (aus der Antwort erschlossen)", "STEP marker added: {} (inferred)"
-        return (words(locale, german, english).format(last.value),)
+        return (choose_text(locale, german, english).format(last.value),)

@@ -18,7 +18,7 @@ class ValidationResult:
     issues: list[ValidationIssue] = field(default_factory=list)
 
     @classmethod
-    def of(cls, issues: Sequence[ValidationIssue]) -> ValidationResult:
+    def from_issues(cls, issues: Sequence[ValidationIssue]) -> ValidationResult:
         """Build the result of a validation from its issues."""
         return cls(valid=not any(issue.is_error for issue in issues), issues=list(issues))
 
@@ -68,4 +68,4 @@ class ResponseValidator(ABC):
 
     def check(self, response: str, context: Mapping[str, Any] | None = None) -> ValidationResult:
         """Validate an answer, and return a result that is true if the answer has no errors."""
-        return ValidationResult.of(self.validate(response, context or {}))
+        return ValidationResult.from_issues(self.validate(response, context or {}))

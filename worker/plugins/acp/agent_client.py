@@ -21,7 +21,14 @@ from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from worker.plugins.acp.permissions import allowed, arguments_of, chosen, paths_by_name, ruled, tool_of
+from worker.plugins.acp.permissions import (
+    apply_rules,
+    call_arguments,
+    choose_option,
+    is_allowed,
+    paths_by_name,
+    tool_name,
+)
 from worker.runners import approval_client
 
 #: The only supported version of the protocol.
@@ -67,7 +74,7 @@ class RequestFailed(Exception):
         self.code = error.get("code")
 
 
-def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
+def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
     """Return the result of the prompt request, whose arrival ends the run; None for any other message.
 
     Raises:
@@ -83,10 +90,10 @@ def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] |
 
 #: Protocol -> function that recognizes the end of a prompt. In the draft of version 2, the answer to ``session/prompt``
 #: only acknowledges, and the stop reason comes in an update.
-ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: end_in_answer}
+ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: find_prompt_result}
 
 
-class Reports:
+class EventPrinter:
     """Prints the agent's actions as JSON events, one per line."""
 
     def __init__(self, out: IO[bytes]) -> None:
@@ -96,12 +103,12 @@ class Reports:
         self._gap = False
         self._message, self._pieces = "", list[str]()
 
-    def say(self, event: str, **more: Any) -> None:
+    def print_event(self, event: str, **more: Any) -> None:
         """Print one event as a JSON line."""
         self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
         self._out.flush()
 
-    def text(self, text: str, message: str = "") -> None:
+    def print_text(self, text: str, message: str = "") -> None:
         """Print a piece of the answer; start a new paragraph after a tool call or in a new message.
 
         A complete message that repeats its own pieces is not printed.
@@ -115,27 +122,27 @@ class Reports:
         if self._gap and self._said and not text.startswith("\n"):
             text = f"\n\n{text}"
         self._said, self._gap = True, False
-        self.say("output", text=text, message=message)
+        self.print_event("output", text=text, message=message)
 
-    def tool(self, call: Mapping[str, Any]) -> None:
+    def print_tool_start(self, call: Mapping[str, Any]) -> None:
         """Print the start of a tool call."""
         self._gap, self._pieces = True, []
-        self.say("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
+        self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
-    def call(self, name: str, call: Mapping[str, Any]) -> None:
+    def print_tool_end(self, name: str, call: Mapping[str, Any]) -> None:
         """Print the end of a tool call, for the run's tool call log."""
-        given, kind = _mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
-        content = [part for part in _list(call.get("content")) if isinstance(part, dict)]
+        given, kind = _as_mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
+        content = [part for part in _as_list(call.get("content")) if isinstance(part, dict)]
         if kind == "write":
-            places = [*_list(call.get("locations")), *(part for part in content if part.get("type") == "diff")]
+            places = [*_as_list(call.get("locations")), *(part for part in content if part.get("type") == "diff")]
             what = [str(place["path"]) for place in places if isinstance(place, dict) and place.get("path")]
         else:
             said = given.get("command") or given.get("cmd") or call.get("title") or ""
             what = [" ".join(map(str, said)) if isinstance(said, list) else str(said).strip("`")]
         result = call.get("rawOutput")
-        texts = [str(_mapping(part.get("content")).get("text") or "") for part in content]
-        codes = [_mapping(result).get(name) for name in ("exitCode", "exit_code", "code")]
-        self.say(
+        texts = [str(_as_mapping(part.get("content")).get("text") or "") for part in content]
+        codes = [_as_mapping(result).get(name) for name in ("exitCode", "exit_code", "code")]
+        self.print_event(
             "call",
             id=name,
             kind=kind,
@@ -146,17 +153,17 @@ class Reports:
             output="\n".join([*texts, result if isinstance(result, str) else json.dumps(result)])[-_OUTPUT:],
         )
 
-    def beat(self) -> None:
+    def print_sign_of_life(self) -> None:
         """Print a sign of life while the agent does something other than answering."""
         if time.monotonic() - self._beat > _BEAT_SECONDS:
             self._beat = time.monotonic()
-            self.say("evidence", facts={})
+            self.print_event("evidence", facts={})
 
 
-class Client:
+class AcpClient:
     """Connection to one agent over the Agent Client Protocol."""
 
-    def __init__(self, given: Mapping[str, Any], reports: Reports) -> None:
+    def __init__(self, given: Mapping[str, Any], reports: EventPrinter) -> None:
         self._given = given
         self._reports = reports
         self._folder = Path(given["cwd"])
@@ -188,7 +195,7 @@ class Client:
             AgentGone: the agent ended without an answer.
             RequestFailed: the agent answered with an error.
         """
-        hello = self._request(
+        hello = self._call_method(
             "initialize",
             {
                 "protocolVersion": PROTOCOL,
@@ -198,73 +205,75 @@ class Client:
         )
         version = hello.get("protocolVersion")
         if not isinstance(version, int) or version not in ENDS:
-            self._reports.say("error", kind="config", text=f"the agent speaks version {version} of ACP, not {PROTOCOL}")
+            self._reports.print_event(
+                "error", kind="config", text=f"the agent speaks version {version} of ACP, not {PROTOCOL}"
+            )
             return
-        about = _mapping(hello.get("agentInfo"))
-        self._reports.say(
+        about = _as_mapping(hello.get("agentInfo"))
+        self._reports.print_event(
             "evidence", facts={"agent": f"{about.get('name')} {about.get('version')}", "protocol": version}
         )
-        can = _mapping(hello.get("agentCapabilities"))
-        self._open(can)
+        can = _as_mapping(hello.get("agentCapabilities"))
+        self._open_session(can)
         if mode := self._given["mode"]:
-            self._request("session/set_mode", {"sessionId": self.session, "modeId": mode})
+            self._call_method("session/set_mode", {"sessionId": self.session, "modeId": mode})
         try:
-            end = self._prompt(_mapping(can.get("promptCapabilities")), ENDS[version])
+            end = self._send_prompt(_as_mapping(can.get("promptCapabilities")), ENDS[version])
         except (AgentGone, RequestFailed):
             if not self._asked:
                 raise
             end = {}  # the agent was asked to stop, so its ending means nothing
-        self._finish(end)
+        self._report_end(end)
 
-    def _open(self, can: Mapping[str, Any]) -> None:
+    def _open_session(self, can: Mapping[str, Any]) -> None:
         place = {"cwd": str(self._folder), "mcpServers": []}
         if not (known := self._given["session"]):
-            self.session = str(self._request("session/new", place).get("sessionId") or "")
+            self.session = str(self._call_method("session/new", place).get("sessionId") or "")
             return
-        resumes = "resume" in _mapping(can.get("sessionCapabilities"))
-        self._request("session/resume" if resumes else "session/load", {"sessionId": known, **place})
+        resumes = "resume" in _as_mapping(can.get("sessionCapabilities"))
+        self._call_method("session/resume" if resumes else "session/load", {"sessionId": known, **place})
         self.session = known
 
-    def _prompt(
+    def _send_prompt(
         self, can: Mapping[str, Any], ended: Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]
     ) -> Mapping[str, Any]:
         content: list[dict[str, Any]] = [{"type": "text", "text": self._given["prompt"]}]
         if can.get("image"):
             content += [{"type": "image", **image} for image in self._given["images"]]
         self._asking = True
-        asked = self._send("session/prompt", {"sessionId": self.session, "prompt": content})
-        while (end := ended(message := self._next(), asked)) is None:
-            self._take(message)
+        asked = self._send_request("session/prompt", {"sessionId": self.session, "prompt": content})
+        while (end := ended(message := self._read_message(), asked)) is None:
+            self._handle_message(message)
         return end
 
-    def _finish(self, end: Mapping[str, Any]) -> None:
-        self.leave()
-        self._usage(end)
+    def _report_end(self, end: Mapping[str, Any]) -> None:
+        self.close_agent()
+        self._report_usage(end)
         for name in self._calls.keys() - self._logged:
-            self._reports.call(name, self._calls[name])
+            self._reports.print_tool_end(name, self._calls[name])
         reason = end.get("stopReason")
         facts = {"stop_reason": str(reason)[:64], "agent_session": self.session, "denied": self._denied[:10]}
-        if problem := self._unended(end):
+        if problem := self._find_contradiction(end):
             facts["ended"] = problem[:300]
-        self._reports.say("evidence", facts={**facts, "junk_lines": self._skipped})
+        self._reports.print_event("evidence", facts={**facts, "junk_lines": self._skipped})
         if reason == "end_turn" and not problem:
-            self._reports.say("result")
+            self._reports.print_event("result")
         elif reason in _STOPPED:
-            self._reports.say(**_STOPPED[str(reason)])
+            self._reports.print_event(**_STOPPED[str(reason)])
 
-    def _unended(self, end: Mapping[str, Any]) -> str:
+    def _find_contradiction(self, end: Mapping[str, Any]) -> str:
         """Return an error or a running tool that contradicts a reported end; empty for none."""
-        if error := _mapping(end.get("_meta")).get("error"):
-            return f"the agent reports an error: {_mapping(error).get('message') or error}"
+        if error := _as_mapping(end.get("_meta")).get("error"):
+            return f"the agent reports an error: {_as_mapping(error).get('message') or error}"
         running = [
             call for call in self._calls.values() if call.get("status") == "in_progress" and "refused" not in call
         ]
         return f"the agent ended while a tool of it ran: {running[0].get('title')}" if running else ""
 
-    def _usage(self, end: Mapping[str, Any]) -> None:
-        meta = _mapping(end.get("_meta"))
-        used = _mapping(end.get("usage")) or _mapping(meta.get("usage"))
-        count = _mapping(_mapping(meta.get("quota")).get("token_count"))
+    def _report_usage(self, end: Mapping[str, Any]) -> None:
+        meta = _as_mapping(end.get("_meta"))
+        used = _as_mapping(end.get("usage")) or _as_mapping(meta.get("usage"))
+        count = _as_mapping(_as_mapping(meta.get("quota")).get("token_count"))
         found: dict[str, Any] = {
             "input_tokens": used.get("inputTokens", count.get("input_tokens")),
             "output_tokens": used.get("outputTokens", count.get("output_tokens")),
@@ -272,89 +281,89 @@ class Client:
         }
         named = {name: value for name, value in found.items() if isinstance(value, int | float)}
         if named:
-            self._reports.say("usage", usage=named)
+            self._reports.print_event("usage", usage=named)
 
-    def _take(self, message: Mapping[str, Any]) -> None:
+    def _handle_message(self, message: Mapping[str, Any]) -> None:
         """Answer a request of the agent, or report an update; ignore unknown messages."""
-        method, params = message.get("method"), _mapping(message.get("params"))
+        method, params = message.get("method"), _as_mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
-                self._decide(message)
+                self._answer_permission_request(message)
             else:
                 error = {"code": _METHOD_NOT_FOUND, "message": f"{method} is not offered"}
-                self._answer(message["id"], error=error)
+                self._send_response(message["id"], error=error)
         elif method == "session/update" and self._asking and params.get("sessionId") == self.session:
-            self._update(_mapping(params.get("update")))
+            self._handle_update(_as_mapping(params.get("update")))
 
-    def _update(self, update: Mapping[str, Any]) -> None:
+    def _handle_update(self, update: Mapping[str, Any]) -> None:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                content = _mapping(update.get("content"))
+                content = _as_mapping(update.get("content"))
                 text = str(content.get("text") or "") if content.get("type") == "text" else ""
                 if not any(re.fullmatch(notice, text, re.DOTALL) for notice in self._given["notices"]):
-                    self._reports.text(text, str(update.get("messageId") or ""))
-                usage = _mapping(_mapping(update.get("_meta")).get("usage"))
+                    self._reports.print_text(text, str(update.get("messageId") or ""))
+                usage = _as_mapping(_as_mapping(update.get("_meta")).get("usage"))
                 if usage:
-                    self._usage({"usage": usage})
+                    self._report_usage({"usage": usage})
             case "tool_call":
-                call = self._remember(update)
-                self._reports.tool(call)
-                self._progressed(update)
+                call = self._merge_tool_call(update)
+                self._reports.print_tool_start(call)
+                self._report_tool_end(update)
             case "tool_call_update":
-                self._remember(update)
-                self._progressed(update)
-                self._reports.beat()
+                self._merge_tool_call(update)
+                self._report_tool_end(update)
+                self._reports.print_sign_of_life()
             case "usage_update":
-                cost = _mapping(update.get("cost"))
+                cost = _as_mapping(update.get("cost"))
                 if cost.get("currency") == "USD" and isinstance(cost.get("amount"), int | float):
                     self._cost = float(cost["amount"])
-                self._reports.beat()
+                self._reports.print_sign_of_life()
             case _:
-                self._reports.beat()
+                self._reports.print_sign_of_life()
 
-    def _remember(self, update: Mapping[str, Any]) -> dict[str, Any]:
+    def _merge_tool_call(self, update: Mapping[str, Any]) -> dict[str, Any]:
         """Return all known fields of a tool call, because updates contain only changes."""
         call = self._calls.setdefault(str(update.get("toolCallId")), {})
         call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
 
-    def _progressed(self, update: Mapping[str, Any]) -> None:
+    def _report_tool_end(self, update: Mapping[str, Any]) -> None:
         """Report the end of a call; a call that never asked for permission counts as run."""
         name = str(update.get("toolCallId"))
         if update.get("status") not in {"completed", "failed"} or name in self._logged:
             return
         self._logged.add(name)
-        self._reports.call(name, self._calls[name])
+        self._reports.print_tool_end(name, self._calls[name])
         if not self._calls[name].get("refused"):
-            self._kept_word(self._calls[name], asks=False, ended=name == self._allowed)
+            self._ask_approval_server(self._calls[name], asks=False, ended=name == self._allowed)
         if name == self._allowed:
             self._allowed, held, self._held = "", self._held, []
             for message in held:
-                self._decide(message)
+                self._answer_permission_request(message)
 
-    def _decide(self, message: Mapping[str, Any]) -> None:
+    def _answer_permission_request(self, message: Mapping[str, Any]) -> None:
         """Answer a permission request, or hold it until the approved call has ended."""
-        before, params = self._asked, _mapping(message.get("params"))
-        call = self._remember(_mapping(params.get("toolCall")))
-        yes = params.get("sessionId") == self.session and not self._asked and self._permission(call)
+        before, params = self._asked, _as_mapping(message.get("params"))
+        call = self._merge_tool_call(_as_mapping(params.get("toolCall")))
+        yes = params.get("sessionId") == self.session and not self._asked and self._may_run(call)
         if yes is None:
             self._held.append(message)
             return
         if not yes:
             call["refused"] = True
-            self._denied.append(f"{tool_of(call)}: {call.get('title') or ''}"[:200])
-        self._answer(message["id"], result=chosen([] if self._asked else params.get("options"), yes=yes))
+            self._denied.append(f"{tool_name(call)}: {call.get('title') or ''}"[:200])
+        self._send_response(message["id"], result=choose_option([] if self._asked else params.get("options"), yes=yes))
         if self._asked and not before:
-            self._interrupt()
+            self._interrupt_agent()
 
-    def _permission(self, call: Mapping[str, Any]) -> bool | None:
+    def _may_run(self, call: Mapping[str, Any]) -> bool | None:
         """Return whether a call may run; None: wait for the end of the approved call."""
         given = self._given
-        word = ruled(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
-        yes = word == "run" or (not word and allowed(call, given["allow"], self._edits))
+        word = apply_rules(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
+        yes = word == "run" or (not word and is_allowed(call, given["allow"], self._edits))
         if not yes and word != "ask":
             return False
-        said = self._kept_word(call, asks=word == "ask")
+        said = self._ask_approval_server(call, asks=word == "ask")
         if said == approval_client.LATER and self._allowed:
             return None
         if said == approval_client.NO or word != "ask":
@@ -363,35 +372,37 @@ class Client:
             self._allowed = next(name for name, each in self._calls.items() if each is call)
         elif given["asks"]:
             self._asked = True
-            self._reports.say("asks", tool=tool_of(call), arguments=arguments_of(call))
+            self._reports.print_event("asks", tool=tool_name(call), arguments=call_arguments(call))
         return bool(said == approval_client.YES)
 
-    def _kept_word(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
+    def _ask_approval_server(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
         """Ask the approval server about a call; if the server fails, deny every call."""
         try:
-            given, server = arguments_of(call) or paths_by_name(call), self._given["approval_server"]
-            return str(approval_client.ask(server, tool_of(call), given, asks=asks, waits=True, ended=ended))
+            given, server = call_arguments(call) or paths_by_name(call), self._given["approval_server"]
+            return str(
+                approval_client.ask_approval_server(server, tool_name(call), given, asks=asks, waits=True, ended=ended)
+            )
         except OSError:
             return str(approval_client.NO)
 
-    def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _call_method(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for its result."""
-        asked = self._send(method, params)
-        while (message := self._next()).get("id") != asked or "method" in message:
-            self._take(message)
+        asked = self._send_request(method, params)
+        while (message := self._read_message()).get("id") != asked or "method" in message:
+            self._handle_message(message)
         if isinstance(error := message.get("error"), dict):
             raise RequestFailed(method, error)
-        return _mapping(message.get("result"))
+        return _as_mapping(message.get("result"))
 
-    def _send(self, method: str, params: Mapping[str, Any]) -> int:
+    def _send_request(self, method: str, params: Mapping[str, Any]) -> int:
         self._numbers += 1
-        self._write({"jsonrpc": "2.0", "id": self._numbers, "method": method, "params": params})
+        self._write_message({"jsonrpc": "2.0", "id": self._numbers, "method": method, "params": params})
         return self._numbers
 
-    def _answer(self, number: object, **what: Any) -> None:
-        self._write({"jsonrpc": "2.0", "id": number, **what})
+    def _send_response(self, number: object, **what: Any) -> None:
+        self._write_message({"jsonrpc": "2.0", "id": number, **what})
 
-    def _write(self, message: Mapping[str, Any]) -> None:
+    def _write_message(self, message: Mapping[str, Any]) -> None:
         try:
             with self._lock:
                 self._stdin.write(json.dumps(message).encode() + b"\n")
@@ -399,7 +410,7 @@ class Client:
         except (OSError, ValueError) as error:
             raise AgentGone from error
 
-    def _next(self) -> dict[str, Any]:
+    def _read_message(self) -> dict[str, Any]:
         """Return the agent's next message; other lines are counted."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
@@ -411,25 +422,25 @@ class Client:
             self._skipped += bool(line.strip())
         raise AgentGone
 
-    def cancel(self) -> None:
+    def cancel_prompt(self) -> None:
         """Ask the agent to stop; safe in a signal handler."""
-        note = self._cancelling()
+        note = self._cancel_notification()
         if self._asking and self._lock.acquire(blocking=False):
             with contextlib.suppress(OSError, ValueError):
                 os.write(self._stdin.fileno(), json.dumps(note).encode() + b"\n")
             self._lock.release()
 
-    def _interrupt(self) -> None:
+    def _interrupt_agent(self) -> None:
         """Ask the agent to stop, because a person must decide; terminate it after a time limit."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()
-        self._write(self._cancelling())
+        self._write_message(self._cancel_notification())
 
-    def _cancelling(self) -> dict[str, Any]:
+    def _cancel_notification(self) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
 
-    def leave(self) -> int | None:
+    def close_agent(self) -> int | None:
         """Close the agent's input, read its last messages, and return its exit code."""
         with contextlib.suppress(OSError):
             self._stdin.close()
@@ -441,9 +452,9 @@ class Client:
             timer.start()
         try:
             while True:
-                message = self._next()
+                message = self._read_message()
                 if message.get("method") == "session/update":
-                    self._take(message)
+                    self._handle_message(message)
         except AgentGone:
             return self._agent.wait()
         finally:
@@ -454,44 +465,44 @@ class Client:
 def main() -> int:
     """Run the agent described on standard input and return the exit code."""
     given = json.loads(sys.stdin.buffer.read())
-    reports = Reports(sys.stdout.buffer)
+    reports = EventPrinter(sys.stdout.buffer)
     try:
-        client = Client(given, reports)
+        client = AcpClient(given, reports)
     except OSError as error:
-        reports.say("error", kind="config", text=f"the agent cannot be started: {error}")
+        reports.print_event("error", kind="config", text=f"the agent cannot be started: {error}")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: client.cancel())
+    signal.signal(signal.SIGTERM, lambda *_: client.cancel_prompt())
     try:
         client.run()
     except AgentGone:
-        return _ended_as(client.leave(), reports)
+        return _exit_like_agent(client.close_agent(), reports)
     except RequestFailed as error:
-        client.leave()
-        reports.say("evidence", facts={"said": str(error)})
+        client.close_agent()
+        reports.print_event("evidence", facts={"said": str(error)})
         if error.code == _AUTH_REQUIRED:
-            reports.say("error", kind="config", text=f"the agent wants a login: {error}")
+            reports.print_event("error", kind="config", text=f"the agent wants a login: {error}")
         elif given["session"] and not client.session:
-            reports.say("error", kind="session_lost", text=str(error))
+            reports.print_event("error", kind="session_lost", text=str(error))
         else:
             print(error, file=sys.stderr)  # noqa: T201 - its owner reads it
             return 1
     return 0
 
 
-def _ended_as(code: int | None, reports: Reports) -> int:
+def _exit_like_agent(code: int | None, reports: EventPrinter) -> int:
     """Exit as the agent did: by the same signal, and never with 0."""
-    reports.say("evidence", facts={"agent_exit": code})
+    reports.print_event("evidence", facts={"agent_exit": code})
     if code is not None and code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None
         os.kill(os.getpid(), -code)
     return code or 1
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

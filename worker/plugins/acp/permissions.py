@@ -7,35 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from worker.runners import tool_gate
-from worker.runners.tool_rules.patterns import fit
+from worker.runners.tool_rules.patterns import match_pattern
 
 
-def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
+def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
     """Return whether the settings allow a call that no rule matches, by its kind and its paths."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
         return False
-    paths = _paths(call)
+    paths = _call_paths(call)
     own = folder.resolve()
-    return call.get("kind") == "edit" and bool(paths) and all(_inside(path, own) for path in paths)
+    return call.get("kind") == "edit" and bool(paths) and all(_is_inside(path, own) for path in paths)
 
 
-def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
+def call_arguments(call: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the paths and the input of a call by name; None if the agent shows no input."""
     given = call.get("rawInput")
     return paths_by_name(call) | given if isinstance(given, dict) else None
 
 
-def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
+def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
     """Apply the policy's rules to a call: run, ask, deny, or an empty text without a matching rule.
 
     A call without input is denied if a rule for its tool names arguments, the network or an unknown folder, or asks a
     person.
     """
-    tool, given = tool_of(call), arguments_of(call)
-    placed = _paths(call) and tool != "execute"
-    asked = [rule for rule in rules if fit(rule.get("tool", "*"), tool)] if given is None else []
+    tool, given = tool_name(call), call_arguments(call)
+    placed = _call_paths(call) and tool != "execute"
+    asked = [rule for rule in rules if match_pattern(rule.get("tool", "*"), tool)] if given is None else []
     if any(
         rule.get("arguments")
         or (rule.get("do") != "run" and (rule.get("network") or (rule.get("folder") and not placed)))
@@ -43,31 +43,31 @@ def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str
     ):
         return "deny"
     given_or_paths = paths_by_name(call) if given is None else given
-    rule = tool_gate.ruling(rules, tool, given_or_paths, root=root, folder=folder or root)
+    rule = tool_gate.find_rule(rules, tool, given_or_paths, root=root, folder=folder or root)
     word = str(rule.get("do", "ask")) if rule else ""
     return "deny" if word == "ask" and given is None else word
 
 
-def tool_of(call: Mapping[str, Any]) -> str:
+def tool_name(call: Mapping[str, Any]) -> str:
     """Return the tool's name for rules, which is the kind of the call."""
     return str(call.get("kind") or "other")
 
 
 def paths_by_name(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return the paths of a call as arguments for rules: ``path``, ``path 1`` and so on."""
-    return {f"path {number}" if number else "path": path for number, path in enumerate(_paths(call))}
+    return {f"path {number}" if number else "path": path for number, path in enumerate(_call_paths(call))}
 
 
-def _paths(call: Mapping[str, Any]) -> list[Any]:
+def _call_paths(call: Mapping[str, Any]) -> list[Any]:
     places = call.get("locations")
     return [each.get("path") for each in places if isinstance(each, dict)] if isinstance(places, list) else []
 
 
-def _inside(path: object, folder: Path) -> bool:
+def _is_inside(path: object, folder: Path) -> bool:
     return isinstance(path, str) and (folder / path).resolve().is_relative_to(folder)
 
 
-def chosen(options: object, *, yes: bool) -> dict[str, Any]:
+def choose_option(options: object, *, yes: bool) -> dict[str, Any]:
     """Return the answer to a permission request: allow or reject once; cancelled if not offered."""
     wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
     for kind in wanted:

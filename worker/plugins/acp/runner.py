@@ -15,15 +15,15 @@ from api_client.contract.declared import Kind, each, one_of, word
 from api_client.contract.image import MAX_IMAGE_BYTES, data_url
 from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
-from worker.plugins.programs.declaration import AgentProgram, program_of, read_declaration
-from worker.plugins.programs.declaration_file import load
-from worker.plugins.programs.runner import ChildLines, Heard, ProgramRunner, Run
-from worker.runners.approval import tool_orders, waiting
+from worker.plugins.programs.declaration import AgentProgram, build_program, read_declaration
+from worker.plugins.programs.declaration_file import load_declaration
+from worker.plugins.programs.runner import ChildEventReader, OutputReader, ProgramRun, ProgramRunner
+from worker.runners.approval import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
 from worker.runners.guard import box
-from worker.runners.guard.box import Bind
+from worker.runners.guard.box import SandboxMount
 from worker.runners.guard.launch import OUR_CODE
-from worker.runners.guard.supervision import Ending
+from worker.runners.guard.supervision import RunEnding
 from worker.runners.witnessed import ObservedCalls
 
 _HERE = Path(__file__).parent
@@ -47,17 +47,17 @@ class AcpAgent:
     side_calls: str = ""
 
 
-def read_agent(text: str, source: str) -> AcpAgent:
+def parse_agent(text: str, source: str) -> AcpAgent:
     """Parse an agent's declaration.
 
     Raises:
         DeclarationError: the declaration is invalid; one line per problem.
     """
     found = read_declaration(text, source, _KINDS)
-    return AcpAgent(program=program_of(found), **{name: found[name] for name in _KINDS if name in found})
+    return AcpAgent(program=build_program(found), **{name: found[name] for name in _KINDS if name in found})
 
 
-class AcpLines(ChildLines):
+class AcpEventReader(ChildEventReader):
     """Reads the events of our ACP client, including a call that needs a person's decision.
 
     Attributes:
@@ -70,10 +70,10 @@ class AcpLines(ChildLines):
         self.asks: dict[str, Any] = {}
         self.pieces: list[tuple[str, str]] = []
 
-    def take(self, event: dict[str, Any]) -> AgentEvent | None:
+    def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
         """Collect one event of our client process, and return the event to show, if any."""
         if event.get("event") != "asks":
-            heard = super().take(event)
+            heard = super().collect_event(event)
             if heard and heard.kind == "output":
                 self.pieces.append((str(event.get("message")), heard.text))
             return heard
@@ -81,40 +81,44 @@ class AcpLines(ChildLines):
             self.asks = event
         return None
 
-    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+    def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return the verdict from the agent's own events."""
         if self.asks and not self.error and ending.exit.code == 0:
             reason = f"a person is asked about a call of {self.asks.get('tool')}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence={**evidence, **self.evidence})
-        return super().judge(ending, evidence)
+        return super().judge_run(ending, evidence)
 
 
 class AcpRunner(ProgramRunner):
     """Runs the agent named by the option: one of ``KNOWN``, or a declaration's path below the root."""
 
     name = "acp"
-    holds_tools = True
+    obeys_tool_rules = True
 
-    def agent(self, option: str, settings: Settings) -> AcpAgent:
+    def load_agent(self, option: str, settings: Settings) -> AcpAgent:
         """Load the declaration of the option's agent.
 
         Raises:
             DeclarationError: the declaration is invalid.
         """
         name = option.partition(":")[0]
-        return load(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, read_agent)
+        return load_declaration(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, parse_agent)
 
-    def program(self, option: str, settings: Settings) -> AgentProgram:
+    def load_program(self, option: str, settings: Settings) -> AgentProgram:
         """Return the program of the option's agent."""
-        return self.agent(option, settings).program
+        return self.load_agent(option, settings).program
 
-    def hear(self, run: Run) -> AcpLines:
+    def create_reader(self, run: ProgramRun) -> AcpEventReader:
         """Return a reader for the run's output."""
-        return AcpLines()
+        return AcpEventReader()
 
-    def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
+    def extract_answer(self, run: ProgramRun, heard: OutputReader, witnessed: ObservedCalls | None) -> str:
         """Return the answer, without messages that came from side calls, such as a title."""
-        if not (isinstance(heard, AcpLines) and witnessed and self.agent(run.order.option, run.settings).side_calls):
+        if not (
+            isinstance(heard, AcpEventReader)
+            and witnessed
+            and self.load_agent(run.order.option, run.settings).side_calls
+        ):
             return heard.text
         whole: dict[str, list[str]] = {}
         for name, piece in heard.pieces:
@@ -123,29 +127,29 @@ class AcpRunner(ProgramRunner):
         kept = "".join(piece for name, piece in heard.pieces if name not in asides)
         return kept.lstrip("\n") if asides else kept
 
-    def interruption(self, run: Run, heard: Heard) -> Interruption | None:
+    def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
         """Return the question about the tool call that needs a person's decision, or None."""
-        if not isinstance(heard, AcpLines) or not heard.asks:
+        if not isinstance(heard, AcpEventReader) or not heard.asks:
             return None
-        return waiting(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
+        return find_question(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
 
-    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+    def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
         """Return the command and the mounts of our client process, which starts the agent."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
-    def stdin(self, run: Run) -> bytes:
+    def build_input(self, run: ProgramRun) -> bytes:
         """Return the JSON input of our client process."""
         order = run.order
-        orders = {} if order.read_only else tool_orders(order, boxed=box.is_used(run.settings.box))
+        orders = {} if order.read_only else build_tool_orders(order, boxed=box.uses_sandbox(run.settings.box))
         given = {
-            "argv": [run.path, *self.arguments(run)],
+            "argv": [run.path, *self.build_arguments(run)],
             "cwd": str(order.directory),
             "session": run.kept.session,
             "spent": run.kept.spent,
-            "mode": self.agent(order.option, run.settings).mode,
-            "notices": self.agent(order.option, run.settings).notices,
+            "mode": self.load_agent(order.option, run.settings).mode,
+            "notices": self.load_agent(order.option, run.settings).notices,
             "prompt": run.prompt,
-            "images": [_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
+            "images": [_encode_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
             "allow": [] if order.read_only else list(run.settings.agent_allow),
             "edits": not order.read_only,
             "rules": orders.get("rules", []),
@@ -156,7 +160,7 @@ class AcpRunner(ProgramRunner):
         return json.dumps(given).encode()
 
 
-def _image(path: Path) -> dict[str, str]:
+def _encode_image(path: Path) -> dict[str, str]:
     content = path.read_bytes()
     kind = data_url(path.name, b"").removeprefix("data:").partition(";")[0]
     return {"mimeType": kind, "data": b64encode(content).decode()}

@@ -10,10 +10,17 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
 from worker.cli.output import json_option, write_json, write_table
-from worker.cli.store_access import since_option, with_client
-from worker.cli.turns.listing import finished_turns
-from worker.plugins.analysis.versions import FEWEST, FIGURES, Difference, EndedTurn, MeasuredFigure, Versions
-from worker.plugins.analysis.versions import compare as compared
+from worker.cli.store_access import build_since_option, run_with_client
+from worker.cli.turns.listing import iterate_finished_turns
+from worker.plugins.analysis.versions import (
+    FEWEST,
+    FIGURES,
+    FigureDifference,
+    FinishedTurn,
+    MeasuredFigure,
+    VersionComparison,
+)
+from worker.plugins.analysis.versions import compare_versions as compared
 
 _CALLED = {
     "retry": "asked again",
@@ -27,7 +34,7 @@ _CALLED = {
 @click.command()
 @click.argument("old")
 @click.argument("new")
-@since_option("7d")
+@build_since_option("7d")
 @click.option("--model", default="", help="Turns of this model alone.")
 @json_option
 def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None:
@@ -39,9 +46,9 @@ def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None
     if old == new:
         raise click.UsageError("name two different versions, such as v2 v3")
 
-    async def read(client: TurnsClient) -> Versions:
+    async def read_turns(client: TurnsClient) -> VersionComparison:
         turns = [
-            EndedTurn(
+            FinishedTurn(
                 session_id=turn.request.session_id,
                 flow=turn.flow,
                 outcome=turn.outcome or Outcome.ERROR,
@@ -49,23 +56,23 @@ def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None
                 seconds=turn.finished_at - turn.created_at,
                 usd=turn.cost_used / 1e6,
             )
-            async for turn in finished_turns(client, time.time() - since, model)
+            async for turn in iterate_finished_turns(client, time.time() - since, model)
             if turn.flow in {old, new}
         ]
         return compared(turns, old, new)
 
-    found = with_client(read)
+    found = run_with_client(read_turns)
     if as_json:
         write_json(asdict(found))
     else:
-        _write_versions(found)
+        _print_comparison(found)
 
 
-def _write_versions(found: Versions) -> None:
+def _print_comparison(found: VersionComparison) -> None:
     for version, sessions, turns in zip((found.old, found.new), found.sessions, found.turns, strict=True):
         click.echo(f"{version}: {turns} turns of {sessions} sessions")
     click.echo()
-    write_table([("", found.old, found.new, "change", "real"), *map(_line, found.figures)])
+    write_table([("", found.old, found.new, "change", "real"), *map(_figure_row, found.figures)])
     click.echo()
     if not found.enough:
         click.echo(f"Too few sessions to say more: {FEWEST} of each version are needed.")
@@ -75,22 +82,22 @@ def _write_versions(found: Versions) -> None:
         click.echo(f"No difference between {found.old} and {found.new} is beyond chance.")
 
 
-def _line(figure: Difference) -> tuple[str, ...]:
+def _figure_row(figure: FigureDifference) -> tuple[str, ...]:
     said = "yes" if figure.real else "no"
     return (
         _CALLED[figure.name],
-        *(_said(figure.name, each) for each in (figure.old, figure.new)),
-        _said(figure.name, figure.change, sign="+"),
+        *(_format_figure(figure.name, each) for each in (figure.old, figure.new)),
+        _format_figure(figure.name, figure.change, sign="+"),
         f"{said} (p {figure.p:.3f}, of {len(FIGURES)})",
     )
 
 
-def _said(name: str, measured: MeasuredFigure, sign: str = "") -> str:
-    low, value, high = (_unit(name, each, sign) for each in (measured.low, measured.value, measured.high))
+def _format_figure(name: str, measured: MeasuredFigure, sign: str = "") -> str:
+    low, value, high = (_format_value(name, each, sign) for each in (measured.low, measured.value, measured.high))
     return f"{value} [{low}, {high}]"
 
 
-def _unit(name: str, value: float, sign: str) -> str:
+def _format_value(name: str, value: float, sign: str) -> str:
     if name == "seconds":
         return f"{value:{sign}.2f} s"
     return f"{value:{sign}.4f} $" if name == "usd" else f"{value:{sign}.1%}"

@@ -15,11 +15,19 @@ from types import TracebackType
 from typing import Self
 
 from api_client.contract.settings import Settings
-from worker.enforcement.child import isolated
-from worker.enforcement.policies import ChosenRules, Comparison, JudgedTurn, PolicyFile, Rejects, build, rejects
+from worker.enforcement.child import isolate_validators
+from worker.enforcement.policies import (
+    AnswerDecision,
+    ChosenRules,
+    Comparison,
+    PolicyFile,
+    RecordedTurn,
+    build_rules,
+    replay_turn,
+)
 from worker.enforcement.policy import Policy
 from worker.enforcement.validators import ResponseValidator
-from worker.external import provide
+from worker.external import provide_services
 from worker.processes.cpus import usable_cpus
 
 #: Turns per batch, and most pending batches per process.
@@ -37,10 +45,10 @@ class PolicyShare:
     policy: Policy
 
 
-_Batch = list[tuple[JudgedTurn, PolicyShare]]
+_Batch = list[tuple[RecordedTurn, PolicyShare]]
 
 
-class JudgingEnded(Exception):
+class ValidationProcessDied(Exception):
     """Raised when a validating process ended early."""
 
 
@@ -56,9 +64,9 @@ class ComparisonRun:
     def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:
         self._policy, self._settings, self._comparison = policy, settings, comparison
         self._most = processes or usable_cpus()
-        self._processes: list[_Process] = []
+        self._processes: list[_ValidationProcess] = []
         self._next: _Batch = []
-        self._under_way: deque[tuple[_Batch, _Process]] = deque()
+        self._under_way: deque[tuple[_Batch, _ValidationProcess]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +75,7 @@ class ComparisonRun:
         for process in self._processes:
             process.end()
 
-    def add(self, turn: JudgedTurn, given: PolicyShare) -> None:
+    def add_turn(self, turn: RecordedTurn, given: PolicyShare) -> None:
         """Add a turn. It is counted after all turns added before.
 
         Raises:
@@ -76,62 +84,64 @@ class ComparisonRun:
         self._next.append((turn, given))
         if len(self._next) == _BATCH:
             batch, self._next = self._next, []
-            self._send(batch)
+            self._send_batch(batch)
 
-    def rest(self) -> None:
+    def finish(self) -> None:
         """Count all turns that were added.
 
         Raises:
             JudgingEnded: a process died.
         """
         while self._under_way:
-            self._receive()
-        with _Rules(self._policy, self._settings.root) as rules:
+            self._receive_batch()
+        with _RuleCache(self._policy, self._settings.root) as rules:
             for turn, given in self._next:
-                self._comparison.count(turn, rejects(turn, rules.of(given)))
+                self._comparison.count_decisions(turn, replay_turn(turn, rules.choose_rules(given)))
         self._next = []
 
-    def _send(self, batch: _Batch) -> None:
+    def _send_batch(self, batch: _Batch) -> None:
         if len(self._under_way) == self._most * _WAITING:
-            self._receive()
+            self._receive_batch()
         if len(self._processes) < self._most:
-            self._processes.append(_Process(self._policy, self._settings))
+            self._processes.append(_ValidationProcess(self._policy, self._settings))
         else:  # round robin, so that results arrive in the order of the batches
             self._processes.append(self._processes.pop(0))
         process = self._processes[-1]
-        process.send(batch)
+        process.send_batch(batch)
         self._under_way.append((batch, process))
 
-    def _receive(self) -> None:
+    def _receive_batch(self) -> None:
         batch, process = self._under_way.popleft()
-        for (turn, _), found in zip(batch, process.receive(), strict=True):
-            self._comparison.count(turn, found)
+        for (turn, _), found in zip(batch, process.receive_batch(), strict=True):
+            self._comparison.count_decisions(turn, found)
 
 
-class _Process:
+class _ValidationProcess:
     def __init__(self, policy: PolicyFile, settings: Settings) -> None:
         started = multiprocessing.get_context("spawn")
         self._pipe, theirs = started.Pipe()
-        self._process: SpawnProcess = started.Process(target=_judge, args=(theirs, policy, settings), daemon=True)
+        self._process: SpawnProcess = started.Process(
+            target=_validate_batches, args=(theirs, policy, settings), daemon=True
+        )
         self._process.start()
         theirs.close()
 
-    def send(self, batch: _Batch) -> None:
+    def send_batch(self, batch: _Batch) -> None:
         try:
             self._pipe.send(batch)
         except OSError:
-            raise self._ended() from None
+            raise self._build_error() from None
 
-    def receive(self) -> list[list[Rejects]]:
+    def receive_batch(self) -> list[list[AnswerDecision]]:
         try:
-            found: list[list[Rejects]] = self._pipe.recv()
+            found: list[list[AnswerDecision]] = self._pipe.recv()
         except (EOFError, OSError):
-            raise self._ended() from None
+            raise self._build_error() from None
         return found
 
-    def _ended(self) -> JudgingEnded:
+    def _build_error(self) -> ValidationProcessDied:
         self._process.join(1)
-        return JudgingEnded(f"a process that judged answers has ended (exit code {self._process.exitcode})")
+        return ValidationProcessDied(f"a process that judged answers has ended (exit code {self._process.exitcode})")
 
     def end(self) -> None:
         self._pipe.close()
@@ -140,7 +150,7 @@ class _Process:
         self._process.join()
 
 
-class _Rules(ExitStack):
+class _RuleCache(ExitStack):
     """The rules of turns, cached by names and language; rules of unknown duration run in child processes."""
 
     def __init__(self, policy: PolicyFile, root: Path) -> None:
@@ -148,21 +158,21 @@ class _Rules(ExitStack):
         self._policy, self._root = policy, root
         self._built: dict[tuple[tuple[str, ...], str], tuple[ResponseValidator, ...]] = {}
 
-    def of(self, given: PolicyShare) -> ChosenRules:
-        return ChosenRules(self._named(given.names, given), self._named(given.shadow, given), given.policy)
+    def choose_rules(self, given: PolicyShare) -> ChosenRules:
+        return ChosenRules(self._build_rules(given.names, given), self._build_rules(given.shadow, given), given.policy)
 
-    def _named(self, names: tuple[str, ...], given: PolicyShare) -> tuple[ResponseValidator, ...]:
+    def _build_rules(self, names: tuple[str, ...], given: PolicyShare) -> tuple[ResponseValidator, ...]:
         locale = given.policy.locale
         if (names, locale) not in self._built:
-            built = build(self._policy, names, root=self._root, locale=locale)
-            self._built[names, locale] = self.enter_context(isolated(built))
+            built = build_rules(self._policy, names, root=self._root, locale=locale)
+            self._built[names, locale] = self.enter_context(isolate_validators(built))
         return self._built[names, locale]
 
 
-def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
+def _validate_batches(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    provide(settings)
-    with _Rules(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
+    provide_services(settings)
+    with _RuleCache(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
         while True:
             turns: _Batch = pipe.recv()
-            pipe.send([rejects(turn, rules.of(given)) for turn, given in turns])
+            pipe.send([replay_turn(turn, rules.choose_rules(given)) for turn, given in turns])

@@ -20,10 +20,10 @@ from api_client.contract.issue import issues_data
 from api_client.contract.settings import load
 from api_client.contract.settings.redaction import redacted, redactor
 from api_client.contract.turn import Turn
-from worker.cli.output import number_of
-from worker.cli.store_access import with_client
+from worker.cli.output import count_noun
+from worker.cli.store_access import run_with_client
 from worker.cli.turns.feedback import read_feedback
-from worker.cli.turns.listing import finished_chats
+from worker.cli.turns.listing import iterate_finished_chats
 
 FORMAT = "helix-turns.rejected/1"
 _REJECTED = frozenset({"retry", "fallback", "fail"})
@@ -58,12 +58,12 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
     kept = settings.retention_seconds
     found = ExportResult(complete_since=time.time() - kept if since > kept else 0.0)
 
-    async def write(client: TurnsClient) -> None:
-        async for turn, attempts in finished_chats(client, time.time() - since, model):
+    async def write_rows(client: TurnsClient) -> None:
+        async for turn, attempts in iterate_finished_chats(client, time.time() - since, model):
             written = 0
             rejected = any(attempt.decision in _REJECTED for attempt in attempts)
-            whole = await _whole(client, turn.turn_id) if rejected else None  # lists contain no answers
-            for row in rows(whole, attempts, redact=redact) if whole else ():
+            whole = await _read_turn(client, turn.turn_id) if rejected else None  # lists contain no answers
+            for row in build_rows(whole, attempts, redact=redact) if whole else ():
                 rating = ratings.get(turn.turn_id)
                 out.write(json.dumps(redacted({**row, "feedback": rating}, mask), ensure_ascii=False) + "\n")
                 written += 1
@@ -73,20 +73,20 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
             if lost or (not attempts and (turn.retries or turn.outcome is None or not turn.outcome.success)):
                 found.without_attempts.append(turn.turn_id)
 
-    with_client(write)
+    run_with_client(write_rows)
     return found
 
 
-async def _whole(client: TurnsClient, turn_id: str) -> Turn | None:
+async def _read_turn(client: TurnsClient, turn_id: str) -> Turn | None:
     try:
         return await client.reader.get(turn_id)
     except TurnNotFound:  # removed by retention meanwhile
         return None
 
 
-def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> Iterator[dict[str, Any]]:
+def build_rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> Iterator[dict[str, Any]]:
     """Build the rows of a turn's rejected answers."""
-    hide: Callable[[str], str] = _length if redact else str
+    hide: Callable[[str], str] = _hide_text if redact else str
     for attempt in attempts:
         if attempt.decision not in _REJECTED:
             continue
@@ -121,12 +121,12 @@ def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> 
         }
 
 
-def report(found: ExportResult) -> Iterator[str]:
+def summarise_export(found: ExportResult) -> Iterator[str]:
     """Yield lines about what was exported and what retention has removed."""
-    yield f"{number_of(found.rows, 'rejected answer')} of {number_of(found.turns, 'turn')}"
+    yield f"{count_noun(found.rows, 'rejected answer')} of {count_noun(found.turns, 'turn')}"
     if found.without_attempts:
         named = ", ".join(found.without_attempts[:5]) + (", ..." if len(found.without_attempts) > 5 else "")
-        yield f"removed by retention: the attempts of {number_of(len(found.without_attempts), 'turn')} ({named})"
+        yield f"removed by retention: the attempts of {count_noun(len(found.without_attempts), 'turn')} ({named})"
     if found.complete_since:
         when = datetime.fromtimestamp(found.complete_since, UTC).isoformat(timespec="minutes")
         yield f"removed by retention: turns that finished before {when} (HELIX_RETENTION_SECONDS)"
@@ -140,9 +140,9 @@ def export_dataset(output: str | None, *, since: float, model: str, redact: bool
         Path(output).chmod(0o600)
     else:
         found = export_rejected(sys.stdout, since=since, model=model, redact=redact)
-    for line in report(found):
+    for line in summarise_export(found):
         click.echo(line, err=True)
 
 
-def _length(text: str) -> str:
+def _hide_text(text: str) -> str:
     return f"<{len(text)} characters>"

@@ -33,7 +33,7 @@ _MINUTES = 60
 _SIGMA = 3.0
 
 
-def lowest(failed: int, turns: int) -> float:
+def lower_failure_bound(failed: int, turns: int) -> float:
     """Return the lower confidence bound of the failure rate: Wilson's bound at ``_SIGMA``."""
     if not turns:
         return 0.0
@@ -42,7 +42,7 @@ def lowest(failed: int, turns: int) -> float:
     return max(0.0, (rate + z2 / (2 * turns) - spread) / (1 + z2 / turns))
 
 
-def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
+def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]:
     """Return the numbers of failed and of all finished turns of a version, without cancelled turns."""
     failed = turns = 0
     for field, value in counters.items():
@@ -71,21 +71,21 @@ class FlowGuard:
 
     async def poll(self) -> None:
         """Check all versions once."""
-        if not await self._is_mine():
+        if not await self._acquire_role():
             return
         said = await self._flows.said()
         for version, bound in self._bounds.items():
             note = said.get(version)
             if note and not note.resumed:
                 continue
-            failed, turns = ended(await self._counted(note.at if note else 0.0), version)
-            if lowest(failed, turns) > bound and self._another(version, said):
+            failed, turns = count_finished(await self._read_counters(note.at if note else 0.0), version)
+            if lower_failure_bound(failed, turns) > bound and self._has_alternative(version, said):
                 why = f"{failed} of {turns} turns failed; the bound is {bound:.0%}"
                 said[version] = RolledBack(at=time.time(), by=GUARD, why=why)
                 await self._flows.note(version, said[version])
                 log.error("flow.rolled_back", flow=version, why=why)
 
-    async def _is_mine(self) -> bool:
+    async def _acquire_role(self) -> bool:
         key, redis = self._store.keys.named(_GUARD_KEY), self._store.redis
         if await redis.set(key, self._me, nx=True, px=_HELD_MS):
             return True
@@ -94,12 +94,12 @@ class FlowGuard:
         await redis.pexpire(key, _HELD_MS)
         return True
 
-    async def _counted(self, since: float) -> Counter[str]:
+    async def _read_counters(self, since: float) -> Counter[str]:
         """Return the counters of the last hour, but not before ``since``."""
         now = time.time() // 60 * 60
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())
 
-    def _another(self, version: str, said: Mapping[str, RolledBack]) -> bool:
+    def _has_alternative(self, version: str, said: Mapping[str, RolledBack]) -> bool:
         gone = {name for name, note in said.items() if not note.resumed}
         return bool(set(self._versions) - gone - {version})

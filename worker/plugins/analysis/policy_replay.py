@@ -19,21 +19,21 @@ from api_client.policies import apply
 from api_client.policies.replays import PolicyReplay
 from api_client.turns.record.moves import judged
 from api_client.turns.record.turn_policy import policy_of
-from worker.cli.figures.stats import percent
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.policy import chosen_by, read_file
-from worker.cli.store_access import since_option, whoami, with_client
-from worker.cli.turns.listing import finished_chats
-from worker.enforcement.examination import refused
-from worker.enforcement.policies import Comparison, JudgedTurn, PolicyFile, RecordedAttempt, Subject
-from worker.external import provide
-from worker.plugins.analysis.comparison_run import ComparisonRun, JudgingEnded, PolicyShare
+from worker.cli.figures.stats import format_percent
+from worker.cli.output import count_noun, fit_line, json_option, write_json, write_table
+from worker.cli.policy import choose_file_rules, load_policy_file
+from worker.cli.store_access import build_since_option, describe_caller, run_with_client
+from worker.cli.turns.listing import iterate_finished_chats
+from worker.enforcement.examination import refused_file_issues
+from worker.enforcement.policies import Comparison, PolicyFile, RecordedAttempt, RecordedTurn, Subject
+from worker.external import provide_services
+from worker.plugins.analysis.comparison_run import ComparisonRun, PolicyShare, ValidationProcessDied
 from worker.turns.folders import AnswerFiles, delivery_folder, kept
 
 
 @click.command("replay-policy")
 @click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
-@since_option("7d")
+@build_since_option("7d")
 @click.option("--model", default="", help="Turns of this model alone.")
 @click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
 @json_option
@@ -45,26 +45,26 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     Agents' files are validated if they are still on this machine; rules that read the project see its present state.
     Rules for routes do not apply to turns of another policy, whose record does not name the route.
     """
-    policy, replay_id = read_file(file), secrets.token_hex(6)
+    policy, replay_id = load_policy_file(file), secrets.token_hex(6)
     settings = load()
-    provide(settings)
-    chosen_by(policy, Subject(), root=settings.root)  # report errors before child processes build the rules
+    provide_services(settings)
+    choose_file_rules(policy, Subject(), root=settings.root)  # report errors before child processes build the rules
 
-    async def read(client: TurnsClient) -> Comparison:
+    async def replay_turns(client: TurnsClient) -> Comparison:
         comparison = Comparison(most=show)
         with ComparisonRun(policy, settings, comparison) as judging:
-            async for turn, attempts in finished_chats(client, time.time() - since, model):
-                given = _given(turn, policy)
-                judging.add(_recorded(settings, turn, attempts, given.policy.max_attempts), given)
-            judging.rest()
-        await client.policy_replays.keep(_result(comparison))
+            async for turn, attempts in iterate_finished_chats(client, time.time() - since, model):
+                given = _apply_policy(turn, policy)
+                judging.add_turn(_rebuild_turn(settings, turn, attempts, given.policy.max_attempts), given)
+            judging.finish()
+        await client.policy_replays.keep(_build_replay(comparison))
         return comparison
 
-    def _result(comparison: Comparison) -> PolicyReplay:
+    def _build_replay(comparison: Comparison) -> PolicyReplay:
         return PolicyReplay(
             replay_id=replay_id,
             at=time.time(),
-            by=whoami(),
+            by=describe_caller(),
             file=Path(file).name,
             policy=policy.hash,
             since_seconds=since,
@@ -73,17 +73,17 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
         )
 
     try:
-        comparison = with_client(read)
-    except JudgingEnded as error:
+        comparison = run_with_client(replay_turns)
+    except ValidationProcessDied as error:
         raise click.ClickException(str(error)) from None
     if as_json:
         write_json({"policy": policy.hash, "page": f"/policies/{replay_id}", **comparison.to_dict()})
     else:
-        _write(comparison)
+        _print_comparison(comparison)
         click.echo(f"\nwith the texts: {settings.public_url.rstrip('/')}/policies/{replay_id} on the relay")
 
 
-def _given(turn: Turn, file: PolicyFile) -> PolicyShare:
+def _apply_policy(turn: Turn, file: PolicyFile) -> PolicyShare:
     """Return the rules that a turn had under this policy, or would get if it were submitted now."""
     request, applied = turn.request, AppliedPolicy.of(turn.request)
     if applied is None or applied.hash != file.hash:
@@ -98,10 +98,10 @@ def _given(turn: Turn, file: PolicyFile) -> PolicyShare:
     return PolicyShare(names=request.validators, shadow=applied.shadow if applied else (), policy=policy)
 
 
-def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> JudgedTurn:
+def _rebuild_turn(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> RecordedTurn:
     found = []
     for number, (record, attempt) in enumerate(zip(attempts, judged(attempts), strict=True), 1):
-        files = _files(settings, turn, attempts[:number])
+        files = _read_files(settings, turn, attempts[:number])
         by_human = turn.outcome is Outcome.PASSED_BY_HUMAN
         found.append(
             RecordedAttempt(
@@ -112,11 +112,11 @@ def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], mos
                 decision="escalate" if by_human and record.decision == "accept" else record.decision,
                 feedback=record.feedback,
                 files=files.files,
-                issues=(*files.lost, *refused(files.refused, turn.request.locale)),
+                issues=(*files.lost, *refused_file_issues(files.refused, turn.request.locale)),
             )
         )
     runs = max(len(attempts), 1)
-    return JudgedTurn(
+    return RecordedTurn(
         turn_id=turn.turn_id,
         attempts=tuple(found),
         context={"session_id": turn.request.session_id, "prompt": turn.request.prompt},
@@ -126,7 +126,7 @@ def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], mos
     )
 
 
-def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
+def _read_files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
     try:
         here = delivery_folder(settings, turn, attempts[-1]).is_dir()
         return kept(settings, turn, attempts) if here else AnswerFiles()
@@ -134,20 +134,20 @@ def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> Ans
         return AnswerFiles()
 
 
-def _write(found: Comparison) -> None:
-    share = percent(found.rejected_now / found.answers) if found.answers else "-"
+def _print_comparison(found: Comparison) -> None:
+    share = format_percent(found.rejected_now / found.answers) if found.answers else "-"
     click.echo(
-        f"{number_of(found.answers, 'answer')} judged: {found.rejected_now} accepted then and rejected now ({share}), "
+        f"{count_noun(found.answers, 'answer')} judged: {found.rejected_now} accepted then and rejected now ({share}), "
         f"{found.accepted_now} rejected then and accepted now"
     )
     if found.rejected_now:
         click.echo(
-            f"at least {number_of(found.runs, 'more run')}, {found.tokens} tokens, ${found.micro_dollars / 1e6:.2f}"
+            f"at least {count_noun(found.runs, 'more run')}, {found.tokens} tokens, ${found.micro_dollars / 1e6:.2f}"
         )
     for title, rules in (("rejects now", found.by_rule), ("would reject (shadow)", found.in_shadow)):
         if rules:
             click.echo()
-            write_table([("rule", title), *((one_line(name, 60), str(count)) for name, count in rules.most_common())])
+            write_table([("rule", title), *((fit_line(name, 60), str(count)) for name, count in rules.most_common())])
     if found.changes:
         click.echo()
         rows = [(each.turn_id, str(each.attempt), ", ".join(each.rules) or "accepted") for each in found.changes]

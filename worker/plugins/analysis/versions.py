@@ -23,7 +23,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedTurn:
+class FinishedTurn:
     """A finished turn, with its duration from submit to end and its cost in US dollars."""
 
     session_id: str
@@ -35,7 +35,7 @@ class EndedTurn:
 
 
 #: Compared figures: value of one turn by name. Cancelled turns do not count.
-FIGURES: dict[str, Callable[[EndedTurn], float]] = {
+FIGURES: dict[str, Callable[[FinishedTurn], float]] = {
     "retry": lambda turn: float(turn.asked_again),
     "fallback": lambda turn: float(turn.outcome is Outcome.PASSED_BY_FALLBACK),
     "failure": lambda turn: float(not turn.outcome.success),
@@ -54,7 +54,7 @@ class MeasuredFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class FigureDifference:
     """A figure of both versions. ``real`` is True if the p-value ``p`` is significant."""
 
     name: str
@@ -66,7 +66,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
+class VersionComparison:
     """The comparison of two versions. ``enough`` is True if both have enough sessions."""
 
     old: str
@@ -74,16 +74,16 @@ class Versions:
     sessions: tuple[int, int]
     turns: tuple[int, int]
     enough: bool
-    figures: tuple[Difference, ...]
+    figures: tuple[FigureDifference, ...]
 
 
 #: Number of turns and sum of a figure, by session.
 _Sums = Mapping[str, tuple[int, float]]
 
 
-def compare(turns: Iterable[EndedTurn], old: str, new: str) -> Versions:
+def compare_versions(turns: Iterable[FinishedTurn], old: str, new: str) -> VersionComparison:
     """Compare the finished turns of two versions, without cancelled turns."""
-    kept: dict[str, list[EndedTurn]] = {old: [], new: []}
+    kept: dict[str, list[FinishedTurn]] = {old: [], new: []}
     for turn in turns:
         if turn.flow in kept and turn.outcome is not Outcome.CANCELLED:
             kept[turn.flow].append(turn)
@@ -91,9 +91,9 @@ def compare(turns: Iterable[EndedTurn], old: str, new: str) -> Versions:
     enough = min(sessions) >= FEWEST
     found = []
     for name, value in FIGURES.items():
-        sums = [_sums(kept[flow], value) for flow in (old, new)]
-        found.append(_difference(name, sums[0], sums[1], enough=enough))
-    return Versions(
+        sums = [_sum_by_session(kept[flow], value) for flow in (old, new)]
+        found.append(_test_difference(name, sums[0], sums[1], enough=enough))
+    return VersionComparison(
         old=old,
         new=new,
         sessions=(sessions[0], sessions[1]),
@@ -103,7 +103,7 @@ def compare(turns: Iterable[EndedTurn], old: str, new: str) -> Versions:
     )
 
 
-def _sums(turns: Iterable[EndedTurn], value: Any) -> _Sums:
+def _sum_by_session(turns: Iterable[FinishedTurn], value: Any) -> _Sums:
     found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for turn in turns:
         sums = found[turn.session_id]
@@ -112,18 +112,18 @@ def _sums(turns: Iterable[EndedTurn], value: Any) -> _Sums:
     return {session: (int(count), total) for session, (count, total) in found.items()}
 
 
-def _difference(name: str, old: _Sums, new: _Sums, *, enough: bool) -> Difference:
+def _test_difference(name: str, old: _Sums, new: _Sums, *, enough: bool) -> FigureDifference:
     before, after = _ratio(old), _ratio(new)
     spread_before, spread_after = _variance(old, before), _variance(new, after)
     pooled = _ratio({**{f"old {key}": value for key, value in old.items()}, **new})
     spread = math.sqrt(_variance(old, pooled) + _variance(new, pooled))
     change = after - before
     p = 2 * (1 - _NORMAL.cdf(abs(change) / spread)) if spread else 1.0
-    return Difference(
+    return FigureDifference(
         name=name,
-        old=_measured(before, spread_before),
-        new=_measured(after, spread_after),
-        change=_measured(change, spread_before + spread_after),
+        old=_confidence_interval(before, spread_before),
+        new=_confidence_interval(after, spread_after),
+        change=_confidence_interval(change, spread_before + spread_after),
         p=p,
         real=enough and p < ERROR_RATE / len(FIGURES),
     )
@@ -143,6 +143,6 @@ def _variance(sums: _Sums, ratio: float) -> float:
     return squares * sessions / (sessions - 1) / turns**2
 
 
-def _measured(value: float, variance: float) -> MeasuredFigure:
+def _confidence_interval(value: float, variance: float) -> MeasuredFigure:
     reach = _NORMAL.inv_cdf(0.975) * math.sqrt(variance)
     return MeasuredFigure(value=value, low=value - reach, high=value + reach)

@@ -38,7 +38,7 @@ _MOST_NUMBER = 2**63
 _PERMISSIONS = 0o777
 
 
-class BackupFailed(HelixError):
+class BackupError(HelixError):
     """Raised when a backup fails; no archive was written."""
 
     code = "backup_failed"
@@ -80,7 +80,7 @@ class ArchiveWriter:
 
     def __init__(self, target: Path) -> None:
         if target.exists():
-            raise BackupFailed(f"{target} exists already; name another file")
+            raise BackupError(f"{target} exists already; name another file")
         self._target = target
         self._draft = target.with_name(f".{target.name}.{os.getpid()}.partial")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -95,11 +95,11 @@ class ArchiveWriter:
         self._file.close()
         self._draft.unlink(missing_ok=True)
 
-    def add(self, name: str, content: IO[bytes], size: int, *, mode: int = 0o600, mtime_ns: int = 0) -> None:
+    def add_file(self, name: str, content: IO[bytes], size: int, *, mode: int = 0o600, mtime_ns: int = 0) -> None:
         """Add a file of exactly ``size`` bytes."""
         info = tarfile.TarInfo(name)
         info.size, info.mode, info.mtime = size, mode & 0o7777, mtime_ns // 10**9
-        reading = _Hashing(content)
+        reading = _HashingReader(content)
         self._tar.addfile(info, cast("IO[bytes]", reading))
         self.entries[name] = ArchiveEntry(reading.sha256, size, mode & 0o7777, mtime_ns)
 
@@ -110,19 +110,19 @@ class ArchiveWriter:
         self._tar.addfile(info)
         self.entries[name] = ArchiveEntry("", 0, mode & 0o7777, mtime_ns)
 
-    def forget(self, name: str) -> None:
+    def drop_entry(self, name: str) -> None:
         """Drop the entry with this name and everything below it."""
         for known in [known for known in self.entries if known == name or known.startswith(f"{name}/")]:
             del self.entries[known]
 
-    def seal(self, facts: Mapping[str, Any]) -> str:
+    def write_manifest(self, facts: Mapping[str, Any]) -> str:
         """Write the manifest with its checksum, sync to disk, name the archive, and return the checksum.
 
         Raises:
             BackupFailed: the archive has too many files.
         """
         if len(self.entries) > _MOST_MEMBERS - 2:
-            raise BackupFailed(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")
+            raise BackupError(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")
         entries = {name: asdict(entry) for name, entry in self.entries.items()}
         manifest = json.dumps({"format": FORMAT, "facts": dict(facts), "entries": entries}).encode()
         digest = hashlib.sha256(manifest).hexdigest()
@@ -139,7 +139,7 @@ class ArchiveWriter:
 
 
 @dataclass(slots=True)
-class _Hashing:
+class _HashingReader:
     stream: IO[bytes]
     _hash: Any = field(default_factory=hashlib.sha256)
 
@@ -155,7 +155,7 @@ class _Hashing:
         return found
 
 
-class _Header(tarfile.TarInfo):
+class _LimitedHeader(tarfile.TarInfo):
     """A member's header with a size limit, because tarfile reads headers into memory."""
 
     @classmethod
@@ -177,7 +177,7 @@ class _Header(tarfile.TarInfo):
         raise tarfile.ReadError("a file with holes")
 
 
-def checked(path: Path, store: str) -> Manifest:
+def read_manifest(path: Path, store: str) -> Manifest:
     """Verify every file of an archive and return the archive's manifest.
 
     Args:
@@ -187,13 +187,13 @@ def checked(path: Path, store: str) -> Manifest:
         RestoreRefused: the archive is truncated, damaged, or no backup.
     """
     try:
-        return _checked(path, store)
+        return _verify_archive(path, store)
     except _BROKEN as error:
         raise RestoreRefused(f"{path} is not a whole backup ({type(error).__name__}); take another one") from error
 
 
-def _members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | None]]:
-    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as tar:
+def _iterate_members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | None]]:
+    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_LimitedHeader) as tar:
         number = 0
         while info := tar.next():
             tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
@@ -205,11 +205,11 @@ def _members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | Non
             pass
 
 
-def _checked(path: Path, store: str) -> Manifest:
+def _verify_archive(path: Path, store: str) -> Manifest:
     found: dict[tuple[str, str], int] = {}
     texts: dict[str, bytes] = {}
     head, most = b"", _FACTS_BYTES
-    for number, info, content in _members(path):
+    for number, info, content in _iterate_members(path):
         most += _ENTRY_BYTES + 6 * len(info.name)
         if content is None:
             found[info.name, ""] = number
@@ -218,7 +218,7 @@ def _checked(path: Path, store: str) -> Manifest:
                 raise RestoreRefused(f"{path} has a manifest of {info.size} bytes; take another one")
             texts[info.name] = content.read()
         else:
-            reading = _Hashing(content)
+            reading = _HashingReader(content)
             first = reading.read(_CHUNK)
             while reading.read(_CHUNK):
                 pass
@@ -232,17 +232,17 @@ def _checked(path: Path, store: str) -> Manifest:
     data = json.loads(texts.pop(_MANIFEST))
     if data["format"] != FORMAT:
         raise RestoreRefused(f"{path} has the format {str(data['format'])[:40]!r}; this release reads {FORMAT}")
-    entries = {name: _entry(entry) for name, entry in data["entries"].items()}
+    entries = {name: _parse_entry(entry) for name, entry in data["entries"].items()}
     for name, entry in entries.items():
-        if odd(name):
+        if is_unsafe_name(name):
             raise RestoreRefused(f"{path} holds a file outside of it: {name[:80]!r}")
         if (name, entry.sha256) not in found:
             raise RestoreRefused(f"{path} is damaged: the checksum of {name[:80]!r} differs; take another one")
     places = {name: found[name, entry.sha256] for name, entry in entries.items()}
-    return Manifest(entries, _facts(data["facts"]), digest, places, head)
+    return Manifest(entries, _check_facts(data["facts"]), digest, places, head)
 
 
-def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
+def _parse_entry(data: Mapping[str, Any]) -> ArchiveEntry:
     """Parse an entry, dropping set-uid, set-gid and sticky bits."""
     entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
@@ -252,7 +252,7 @@ def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
     return replace(entry, mode=entry.mode & _PERMISSIONS)
 
 
-def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     rows = facts["settings"]
     if not (isinstance(facts["namespace"], str) and isinstance(rows, list)):
         raise TypeError("no facts")
@@ -261,19 +261,19 @@ def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     return facts
 
 
-def odd(name: str) -> bool:
+def is_unsafe_name(name: str) -> bool:
     """Return True if a name could lead out of its folder or is impossible for a file."""
     parts = name.split("/")
     return "\0" in name or "." in parts[2:] or any(p in {"", ".."} or len(os.fsencode(p)) > _PART_BYTES for p in parts)
 
 
-def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
+def iterate_contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
     """Yield name, entry and content stream of each file and folder in the archive.
 
     Raises:
         OSError, tarfile.TarError: the archive cannot be read.
     """
-    for number, info, content in _members(path):
+    for number, info, content in _iterate_members(path):
         if manifest.places.get(info.name) == number:
             yield info.name, manifest.entries[info.name], content
 

@@ -16,12 +16,12 @@ from api_client.contract.phase_place import input_file
 from api_client.contract.phase_work import PHASE, phase_of
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.search import Search
-from worker.cli.config import describe
-from worker.cli.installation.up import only_one
-from worker.cli.output import json_option, number_of, one_line, write_json
-from worker.cli.store_access import whoami, with_client
+from worker.cli.config import describe_settings
+from worker.cli.installation.up import lock_installation
+from worker.cli.output import count_noun, fit_line, json_option, write_json
+from worker.cli.store_access import describe_caller, run_with_client
 from worker.plugins.backup import restoring, saving
-from worker.processes.programs import state_dir
+from worker.processes.programs import ensure_state_dir
 
 
 @click.command()
@@ -36,20 +36,20 @@ def backup(target: Path, as_json: bool) -> None:
     settings = require_store(load())
     if not target.parent.is_dir():
         raise click.UsageError(f"no folder {target.parent}")
-    line = with_client(lambda client: client.orders.record("backup", by=whoami()))
+    line = run_with_client(lambda client: client.orders.record("backup", by=describe_caller()))
     try:
-        saved = saving.save(settings, target.absolute(), lambda: with_client(_wanted))
+        saved = saving.save_installation(settings, target.absolute(), lambda: run_with_client(_list_parts))
     except Exception as error:
         why = error  # Python deletes ``error`` at the end of this block
         with suppress(HelixError):
-            with_client(lambda client: client.orders.refuse(line, why))
+            run_with_client(lambda client: client.orders.refuse(line, why))
         raise
     if as_json:
         write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})
         return
     at = datetime.fromtimestamp(saved.at, UTC).isoformat(timespec="seconds")
-    odd = f", {number_of(saved.left_out, 'link or socket')} left out" if saved.left_out else ""
-    click.echo(f"{target}: the store at {at}, {number_of(saved.files, 'file')}, {saved.bytes / 2**20:.1f} MiB{odd}")
+    odd = f", {count_noun(saved.left_out, 'link or socket')} left out" if saved.left_out else ""
+    click.echo(f"{target}: the store at {at}, {count_noun(saved.files, 'file')}, {saved.bytes / 2**20:.1f} MiB{odd}")
     click.echo(f"checksum {saved.digest}")
     if saved.lacking:
         click.echo(f"note: {saved.lacking}")
@@ -57,7 +57,7 @@ def backup(target: Path, as_json: bool) -> None:
         click.echo(f"note: sessions' files are in {settings.files} and not in the archive; `turns gc` may remove them")
 
 
-async def _wanted(client: TurnsClient) -> saving.BackupParts:
+async def _list_parts(client: TurnsClient) -> saving.BackupParts:
     settings, lists, inputs = client.settings, client.lists, list[Path]()
     for turn in await lists.read([found.turn_id for found in await lists.unfinished(Search())]):
         if turn.request.work == PHASE:
@@ -66,7 +66,7 @@ async def _wanted(client: TurnsClient) -> saving.BackupParts:
     return saving.BackupParts(
         phase_directories=await client.phases.read_folders(),
         input_files=inputs,
-        settings=describe(settings, os.environ),
+        settings=describe_settings(settings, os.environ),
     )
 
 
@@ -80,26 +80,28 @@ def restore(source: Path, as_json: bool) -> None:
     nothing starts until the same restore has completed. Existing settings stay.
     """
     settings = load()
-    manifest, restored = restoring.restore(settings, source.absolute(), lambda: only_one(state_dir(settings)))
-    differing = _differing(settings, manifest.facts["settings"])
+    manifest, restored = restoring.restore_archive(
+        settings, source.absolute(), lambda: lock_installation(ensure_state_dir(settings))
+    )
+    differing = _find_differing_settings(settings, manifest.facts["settings"])
     if as_json:
         write_json({"archive": str(source), **asdict(restored), "settings_that_differ": differing})
         return
-    click.echo(f"restored {number_of(restored.keys, 'key')} of the store and {number_of(restored.files, 'file')}")
+    click.echo(f"restored {count_noun(restored.keys, 'key')} of the store and {count_noun(restored.files, 'file')}")
     for place in restored.left_alone:
         click.echo(f"left as it was: {place}")
     for row in differing:
         line = f"{row['name']} is {row['now'] or 'empty'}; it was {row['was'] or 'empty'} ({row['origin']})"
-        click.echo(one_line(line, 1000))  # the value comes from the archive
+        click.echo(fit_line(line, 1000))  # the value comes from the archive
     click.echo("next: start relay and workers, then `turns doctor`")
 
 
-def _differing(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
+def _find_differing_settings(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
     """Return settings whose value differs from the backup; of secrets, only whether there is one.
 
     Leaves out the store's addresses of the embedded broker, which change with every start.
     """
-    now = {row["name"]: row["value"] for row in describe(load(), os.environ)}
+    now = {row["name"]: row["value"] for row in describe_settings(load(), os.environ)}
     return [
         {"name": row["name"], "was": row["value"], "now": now.get(row["name"], ""), "origin": row["origin"]}
         for row in before

@@ -15,7 +15,7 @@ from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
 from api_client.store import namespace
 from api_client.store.connecting import connect
-from worker.processes.broker import BrokerError, EmbeddedBroker, Server, find_servers
+from worker.processes.broker import BrokerError, EmbeddedBroker, ServerBinary, find_servers
 
 #: End of a dump without checksum.
 _END = b"\xff" + bytes(8)
@@ -32,7 +32,7 @@ def require_empty_store(settings: Settings, digest: str) -> None:
         namespace.require_room(target, settings.namespace, digest)
 
 
-def fitting_server(settings: Settings, head: bytes) -> Server:
+def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
     """Find a server on this machine that reads dumps starting with ``head`` and writes keys that the store reads.
 
     Raises:
@@ -40,7 +40,7 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
         BrokerError: no server is installed.
     """
     lacks = []
-    for server, what, key in _tried(head):
+    for server, what, key in _try_servers(head):
         if key:
             try:
                 with connect(settings) as target:
@@ -57,7 +57,7 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
     )
 
 
-def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
+def explain_missing_server(settings: Settings, head: bytes) -> str:
     """Return why no server on this machine could restore such a dump; empty if a server could.
 
     Writes only a mark that expires after a minute.
@@ -66,36 +66,36 @@ def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
         own = namespace.key_of(store, settings.namespace)
     tried: list[str] = []
     with contextlib.suppress(BrokerError):
-        for _, what, key in _tried(head):
-            if key and _form(key) <= _form(own):
+        for _, what, key in _try_servers(head):
+            if key and _key_format(key) <= _key_format(own):
                 return ""
             tried.append(what)
     return f"no server here ({', '.join(tried) or 'none'}) restores this backup into a store like its own. {_REMEDY}"
 
 
-def _tried(head: bytes) -> Iterator[tuple[Server, str, bytes]]:
+def _try_servers(head: bytes) -> Iterator[tuple[ServerBinary, str, bytes]]:
     """Yield each installed server, its name, and a key as it writes keys; empty if it cannot read the dump."""
     for server in find_servers():
         with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
             (empty := Path(folder) / "empty.rdb").write_bytes(head + _END)
             try:
-                key = _key_of(_loadable(empty, Path(folder)), server)
+                key = _dump_sample_key(_build_data_folder(empty, Path(folder)), server)
             except BrokerError:
                 key = b""
         yield server, f"{server.path.name} {server.version}", key
 
 
-def _form(key: bytes) -> int:
+def _key_format(key: bytes) -> int:
     return int.from_bytes(key[-10:-8], "little")
 
 
-def _key_of(directory: Path, server: Server) -> bytes:
+def _dump_sample_key(directory: Path, server: ServerBinary) -> bytes:
     with EmbeddedBroker(directory, server=server) as running, redis.Redis.from_url(running.url) as source:
         source.set("key", "value")
         return cast("bytes", source.dump("key"))
 
 
-def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) -> int:
+def restore_keys(settings: Settings, dump: Path, digest: str, server: ServerBinary) -> int:
     """Copy every key of the namespace from a dump into the store, and return the number of keys.
 
     Meanwhile the store is marked with the backup's ``digest``, so that no worker or relay starts. Idempotent.
@@ -107,13 +107,13 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) ->
     with (
         tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder,
         connect(settings) as target,
-        EmbeddedBroker(_loadable(dump, Path(folder)), server=server) as running,
+        EmbeddedBroker(_build_data_folder(dump, Path(folder)), server=server) as running,
         redis.Redis.from_url(running.url) as source,
     ):
         return namespace.copy_keys(source, target, settings.namespace, digest)
 
 
-def _loadable(dump: Path, folder: Path) -> Path:
+def _build_data_folder(dump: Path, folder: Path) -> Path:
     """Build a data folder whose append-only file is based on the dump."""
     files = folder / "broker" / "appendonlydir"
     files.mkdir(parents=True, mode=0o700)

@@ -18,13 +18,13 @@ from typing import IO
 from api_client.contract.errors import RestoreRefused
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import STATE_DIR, Settings
-from worker.files.safe_io import made, opened
-from worker.files.safe_io import replace as put
-from worker.plugins.backup.archive import ArchiveEntry, Manifest, checked, contents
-from worker.plugins.backup.keyspace import fitting_server, require_empty_store, restore_keys
+from worker.files.safe_io import ensure_folder, open_folder
+from worker.files.safe_io import replace_file as put
+from worker.plugins.backup.archive import ArchiveEntry, Manifest, iterate_contents, read_manifest
+from worker.plugins.backup.keyspace import find_restore_server, require_empty_store, restore_keys
 from worker.plugins.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
 from worker.processes.broker import EmbeddedBroker
-from worker.processes.programs import state_dir
+from worker.processes.programs import ensure_state_dir
 from worker.processes.restore_mark import MARK
 
 _DUMP = "restoring.rdb"
@@ -39,7 +39,7 @@ class RestoreResult:
     left_alone: tuple[str, ...]
 
 
-def restore(
+def restore_archive(
     settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
 ) -> tuple[Manifest, RestoreResult]:
     """Verify an archive and the empty installation, then restore files and store.
@@ -54,21 +54,21 @@ def restore(
         RestoreRefused: the archive is invalid, the installation not empty, or no server fits the store.
         OSError: something cannot be written; run the same restore again.
     """
-    manifest = checked(archive, STORE)
+    manifest = read_manifest(archive, STORE)
     if manifest.facts["namespace"] != settings.namespace:
         raise RestoreRefused(f"the backup is of another namespace: set HELIX_NAMESPACE={manifest.facts['namespace']}")
-    state, places = settings.root / STATE_DIR, _Places(settings)
-    begun = _begun(state)
+    state, places = settings.root / STATE_DIR, _RestorePaths(settings)
+    begun = _read_mark(state)
     if begun not in {"", manifest.digest}:
         raise RestoreRefused(f"{state.parent} is half restored from another backup ({begun[:12]}); restore that one")
-    _require_places(manifest, places, empty=not begun)
-    with _looked_at(settings) as store:
+    _check_paths(manifest, places, empty=not begun)
+    with _inspectable_store(settings) as store:
         require_empty_store(store, manifest.digest)
-        server = fitting_server(store, manifest.store_head)
-    with alone(), _running(settings) as reached:
+        server = find_restore_server(store, manifest.store_head)
+    with alone(), _reachable_store(settings) as reached:
         require_empty_store(reached, manifest.digest)
         if not begun:
-            _write(state_dir(settings) / MARK, manifest.digest.encode())
+            _write_durably(ensure_state_dir(settings) / MARK, manifest.digest.encode())
         files, left_alone = _restore_files(archive, manifest, places)
         keys = restore_keys(reached, state / _DUMP, manifest.digest, server)
     os.sync()
@@ -77,7 +77,7 @@ def restore(
     return manifest, RestoreResult(keys=keys, files=files, left_alone=left_alone)
 
 
-def _begun(state: Path) -> str:
+def _read_mark(state: Path) -> str:
     try:
         return "" if state.is_symlink() else (state / MARK).read_text().strip()
     except FileNotFoundError:
@@ -85,10 +85,10 @@ def _begun(state: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _RestorePaths:
     settings: Settings
 
-    def of(self, name: str) -> Path:
+    def resolve_path(self, name: str) -> Path:
         """Return the path of an entry by its name in the archive."""
         first, _, rest = name.partition("/")
         root = self.settings.root
@@ -99,7 +99,7 @@ class _Places:
         return whole.get(name) or folders[first] / rest
 
     @contextlib.contextmanager
-    def opened(self, place: Path) -> Iterator[int]:
+    def open_folder(self, place: Path) -> Iterator[int]:
         """Open a folder, creating it if missing, without following links below HELIX_ROOT.
 
         Raises:
@@ -113,13 +113,13 @@ class _Places:
             folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, folder)
             for part in place.relative_to(base).parts:
-                folder = stack.enter_context(made(folder, part))
+                folder = stack.enter_context(ensure_folder(folder, part))
             yield folder
 
 
-def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None:
+def _check_paths(manifest: Manifest, places: _RestorePaths, *, empty: bool) -> None:
     """Refuse conflicting paths and a full disk; with ``empty``, also existing files other than settings."""
-    of = {name: places.of(name) for name in manifest.entries}
+    of = {name: places.resolve_path(name) for name in manifest.entries}
     files = {of[name] for name, entry in manifest.entries.items() if entry.sha256}
     if len(set(of.values())) < len(of):
         raise RestoreRefused("the archive holds two files for one place; take another one")
@@ -144,29 +144,29 @@ def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None
         )
 
 
-def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[int, tuple[str, ...]]:
+def _restore_files(archive: Path, manifest: Manifest, places: _RestorePaths) -> tuple[int, tuple[str, ...]]:
     folders: list[tuple[Path, ArchiveEntry]] = []
     left_alone: list[str] = []
     count = 0
-    for name, entry, content in contents(archive, manifest):
-        place = places.of(name)
-        with places.opened(place if content is None else place.parent) as folder:
+    for name, entry, content in iterate_contents(archive, manifest):
+        place = places.resolve_path(name)
+        with places.open_folder(place if content is None else place.parent) as folder:
             if content is None:
                 folders.append((place, entry))
             elif name.startswith(f"{STATE}/") and os.access(place.name, os.F_OK, dir_fd=folder, follow_symlinks=False):
                 left_alone.append(str(place))
             else:
-                _put(place.name, folder, content, entry)
+                _write_file(place.name, folder, content, entry)
                 count += 1
                 reach("restore.file")
     for place, entry in reversed(folders):
-        with places.opened(place) as folder:
+        with places.open_folder(place) as folder:
             os.fchmod(folder, entry.mode)
             os.utime(folder, ns=(entry.mtime_ns, entry.mtime_ns))
     return count, tuple(left_alone)
 
 
-def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
+def _write_file(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
     draft = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.restoring"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)
@@ -179,14 +179,14 @@ def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> Non
     os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with opened(path.parent) as folder:
+def _write_durably(path: Path, content: bytes) -> None:
+    with open_folder(path.parent) as folder:
         put(path.name, content, folder)
         os.fsync(folder)
 
 
 @contextlib.contextmanager
-def _looked_at(settings: Settings) -> Iterator[Settings]:
+def _inspectable_store(settings: Settings) -> Iterator[Settings]:
     """Yield settings whose store can be inspected: the configured store, or a copy of the embedded broker's data."""
     with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
         kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
@@ -194,15 +194,15 @@ def _looked_at(settings: Settings) -> Iterator[Settings]:
             copy.mkdir(parents=True)
             if kept.is_dir():
                 shutil.copytree(kept, copy / kept.name)
-        with _running(settings if settings.store_url else replace(settings, root=Path(folder))) as reached:
+        with _reachable_store(settings if settings.store_url else replace(settings, root=Path(folder))) as reached:
             yield reached
 
 
 @contextlib.contextmanager
-def _running(settings: Settings) -> Iterator[Settings]:
+def _reachable_store(settings: Settings) -> Iterator[Settings]:
     """Yield settings of a running store: the configured store, or the embedded broker of HELIX_ROOT."""
     if settings.store_url:
         yield settings
         return
-    with EmbeddedBroker(state_dir(settings) / "broker", durability=settings.durability) as broker:
+    with EmbeddedBroker(ensure_state_dir(settings) / "broker", durability=settings.durability) as broker:
         yield replace(settings, broker_url=broker.url, store_url=broker.url)

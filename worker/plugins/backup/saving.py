@@ -16,7 +16,7 @@ from api_client.contract.settings import STATE_DIR, Settings
 from worker.files.folder_clearing import GONE
 from worker.files.session_fence import HELD
 from worker.plugins.backup.archive import HEAD_BYTES, ArchiveWriter
-from worker.plugins.backup.keyspace import what_a_restore_lacks
+from worker.plugins.backup.keyspace import explain_missing_server
 from worker.plugins.backup.snapshot import take_snapshot
 from worker.plugins.backup.tree import save_file, save_folder
 
@@ -57,7 +57,7 @@ class SavedArchive:
     lacking: str
 
 
-def save(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
+def save_installation(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
     """Save an installation into a new archive.
 
     Args:
@@ -74,11 +74,11 @@ def save(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> S
             take_snapshot(settings, dump)
             save_file(archive, dump, STORE)
             with dump.open("rb") as file:
-                lacking = what_a_restore_lacks(settings, file.read(HEAD_BYTES))
+                lacking = explain_missing_server(settings, file.read(HEAD_BYTES))
             dump.unlink()
             wanted = look()
             left_out = _save_files(archive, settings, wanted)
-            digest = archive.seal(_facts(settings, wanted, at))
+            digest = archive.write_manifest(_archive_facts(settings, wanted, at))
             files = [entry for entry in archive.entries.values() if entry.sha256]
             size = sum(entry.size for entry in files)
             return SavedArchive(digest=digest, at=at, files=len(files), bytes=size, left_out=left_out, lacking=lacking)
@@ -86,7 +86,7 @@ def save(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> S
         dump.unlink(missing_ok=True)
 
 
-def _facts(settings: Settings, wanted: BackupParts, at: float) -> dict[str, Any]:
+def _archive_facts(settings: Settings, wanted: BackupParts, at: float) -> dict[str, Any]:
     return {"at": at, "namespace": settings.namespace, "root": str(settings.root), "settings": wanted.settings}
 
 
@@ -100,10 +100,10 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
             archive,
             state,
             STATE,
-            lambda path: path == settings.keys_path or (path.parent == state and _is_running(path)),
+            lambda path: path == settings.keys_path or (path.parent == state and _is_runtime_file(path)),
         )
     if (projects := root / "projects").is_dir():
-        odd += save_folder(archive, projects, f"{ROOT}/projects", _is_passing)
+        odd += save_folder(archive, projects, f"{ROOT}/projects", _is_temporary)
     for directory in sorted(set(wanted.phase_directories)):
         odd += _save_phases(archive, root, directory)
     for path in sorted(set(wanted.input_files)):
@@ -113,11 +113,11 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts)
     return odd
 
 
-def _is_running(path: Path) -> bool:
+def _is_runtime_file(path: Path) -> bool:
     return path.name in NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
 
 
-def _is_passing(path: Path) -> bool:
+def _is_temporary(path: Path) -> bool:
     return path.name == HELD or path.name.startswith(GONE)
 
 
@@ -130,4 +130,4 @@ def _save_phases(archive: ArchiveWriter, root: Path, directory: str) -> int:
     if (order := folder / "phases.yaml").is_file():
         save_file(archive, order, f"{name}/phases.yaml")
     phases = folder / PHASES
-    return save_folder(archive, phases, f"{name}/{PHASES}", _is_passing) if phases.is_dir() else 0
+    return save_folder(archive, phases, f"{name}/{PHASES}", _is_temporary) if phases.is_dir() else 0

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
 from api_client.store.connecting import connect, socket_of
-from worker.plugins.backup.archive import BackupFailed
+from worker.plugins.backup.archive import BackupError
 
 _ASK = b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n"
 #: Longest silence of the server, which sends a keep-alive every ten seconds.
@@ -33,23 +33,23 @@ def take_snapshot(settings: Settings, target: Path) -> int:
             with connect(settings) as store:
                 connection: Any = store.connection_pool.get_connection()
                 try:
-                    return _receive(socket_of(connection), file)
+                    return _receive_dump(socket_of(connection), file)
                 finally:
                     connection.disconnect()
         except (RedisError, TimeoutError, EOFError) as error:
-            raise BackupFailed(f"the store broke off its dump ({type(error).__name__}: {error})") from error
+            raise BackupError(f"the store broke off its dump ({type(error).__name__}: {error})") from error
 
 
-def _receive(connection: Any, file: BinaryIO) -> int:
+def _receive_dump(connection: Any, file: BinaryIO) -> int:
     connection.settimeout(_SILENCE_SECONDS)
     connection.sendall(_ASK)
     with connection.makefile("rb") as answer:
-        line = _line(answer)
+        line = _read_line(answer)
         if not line.startswith(b"+"):
-            raise BackupFailed(_why(line[1:].decode(errors="replace")))
-        line = _line(answer)
+            raise BackupError(_explain_refusal(line[1:].decode(errors="replace")))
+        line = _read_line(answer)
         if not line.startswith(b"$"):
-            raise BackupFailed(_why(line[1:].decode(errors="replace")))
+            raise BackupError(_explain_refusal(line[1:].decode(errors="replace")))
         size = left = int(line[1:])
         while left:
             chunk = answer.read(min(left, _CHUNK))
@@ -60,14 +60,14 @@ def _receive(connection: Any, file: BinaryIO) -> int:
     return size
 
 
-def _line(answer: BinaryIO) -> bytes:
+def _read_line(answer: BinaryIO) -> bytes:
     while not (line := answer.readline(1024)).strip():
         if not line:
             raise EOFError("the connection ended")
     return line.strip()
 
 
-def _why(said: str) -> str:
+def _explain_refusal(said: str) -> str:
     if said.startswith("NOPERM"):
         return f"the store's user may not take a dump: give it +psync, or use the operator's ({said})"
     if said.startswith("ERR unknown command"):

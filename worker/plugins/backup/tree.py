@@ -27,20 +27,20 @@ def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[P
     for _ in range(_LOOKS):
         now = {each.name: each.inode() for each in os.scandir(path) if not skip(path / each.name)}
         for gone in [each for each in known if known[each] != now.get(each)]:
-            archive.forget(f"{name}/{gone}")
+            archive.drop_entry(f"{name}/{gone}")
         fresh = [each for each in sorted(now) if known.get(each) != now[each]]
         if not fresh and len(known) == len(now):
             break
         for each in fresh:
             try:
-                odd += _save(archive, path / each, f"{name}/{each}", skip)
+                odd += _save_entry(archive, path / each, f"{name}/{each}", skip)
             except FileNotFoundError:
-                archive.forget(f"{name}/{each}")
+                archive.drop_entry(f"{name}/{each}")
         known = now
     return odd
 
 
-def _save(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
+def _save_entry(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
     mode = path.stat(follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         return save_folder(archive, path, name, skip)
@@ -63,4 +63,4 @@ def save_file(archive: ArchiveWriter, path: Path, name: str) -> None:
                 copy.write(chunk)
             size = copy.tell()
             copy.seek(0)
-            archive.add(name, copy, size, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
+            archive.add_file(name, copy, size, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)

@@ -30,7 +30,7 @@ def main() -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda found, _: process.send_signal(found))
         if process.stdout:
-            thread = threading.Thread(target=_hand_on, args=(kind, process.stdout))
+            thread = threading.Thread(target=_forward_output, args=(kind, process.stdout))
             thread.start()
             thread.join()
         code = process.wait()
@@ -38,24 +38,24 @@ def main() -> int:
     return forced.get(kind, code if code >= 0 else 128 - code)
 
 
-def _hand_on(kind: str, output: IO[bytes]) -> None:
+def _forward_output(kind: str, output: IO[bytes]) -> None:
     said, held = 0, b""
     if kind == "junk":
-        _say(_JUNK)
+        _write_output(_JUNK)
     for line in output:
         if kind == "close-stdout" and said > _TO_CLOSE:
             break
-        _say(held if kind == "lose-last-line" else line)
+        _write_output(held if kind == "lose-last-line" else line)
         held, said = line, said + len(line)
     if kind == "junk":
-        _say(_JUNK)
+        _write_output(_JUNK)
     if kind == "close-stdout":
         os.close(1)
         while output.read(65_536):
             pass
 
 
-def _say(content: bytes) -> None:
+def _write_output(content: bytes) -> None:
     while content:
         content = content[os.write(1, content) :]
 

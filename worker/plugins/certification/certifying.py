@@ -40,7 +40,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     from worker.agents import build_runner
     from worker.logs import configure_logging
     from worker.plugins.certification.situations import SITUATIONS
-    from worker.plugins.certification.trial import tried
+    from worker.plugins.certification.trial import run_situations
     from worker.runners.guard import processes
 
     configure_logging(Settings(log_level="error"))  # the table shows errors
@@ -52,18 +52,21 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
         raise click.UsageError(f"no situation has {', '.join(only)} in its name")
     try:
         rows = []
-        for row in tried(runner, option, name, wanted, jobs):
+        for row in run_situations(runner, option, name, wanted, jobs):
             rows.append(row)
-            for line in [*_HEAD, _line(row)] if len(rows) == 1 else [_line(row)]:
+            for line in [*_HEAD, _format_row(row)] if len(rows) == 1 else [_format_row(row)]:
                 click.echo(line, err=as_json)  # with --json, the lines only show progress
     finally:
-        processes.shared().stop()
-    counts = _counts(rows)
+        processes.shared_processes().stop_guard()
+    counts = _count_verdicts(rows)
     if as_json:
         write_json({"runner": name, "counts": counts, "situations": [row.to_dict() for row in rows]})
     else:
         click.echo()
-        for line in (*_summary(counts), *(f"{row.situation.name}: {row.problem}" for row in rows if row.problem)):
+        for line in (
+            *_format_summary(counts),
+            *(f"{row.situation.name}: {row.problem}" for row in rows if row.problem),
+        ):
             click.echo(line)
     sys.exit(1 if any(row.problem for row in rows) else 0)
 
@@ -74,31 +77,31 @@ _HEAD = (
 )
 
 
-def _line(row: Trial) -> str:
+def _format_row(row: Trial) -> str:
     without = "complete" if row.without else "not complete"
     reason = " ".join(row.result.completion.reason.split())[:90]
     agents = f"{row.agent_says}{' (done)' if row.agents else ''}"
-    verdict = row.said if row.applies else "not applicable"
+    verdict = row.verdict_word if row.applies else "not applicable"
     cells = [row.situation.name, row.situation.truth, agents, without, verdict, reason]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _counts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
+def _count_verdicts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
     """Count false and kept ends for the agent, our gate and our verdict, where the situation arose."""
     found, rows = {}, [row for row in rows if row.applies]
     for whose in ("agents", "without", "ours"):
         said = [(row, bool(getattr(row, whose))) for row in rows]
-        whole = [complete for row, complete in said if row.true_end]
+        whole = [complete for row, complete in said if row.has_true_end]
         found[whose] = {
             "situations": len(rows),
-            "false_complete": sum(row.false(complete) for row, complete in said),
+            "false_complete": sum(row.is_falsely_complete(complete) for row, complete in said),
             "true_ends": len(whole),
             "kept": sum(whole),
         }
     return found
 
 
-def _summary(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _format_summary(counts: dict[str, dict[str, int]]) -> Iterator[str]:
     names = {"agents": "the agent's own word", "without": "our gate without the witness", "ours": "our verdict"}
     for whose, found in counts.items():
         yield (

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from worker.plugins.certification.stub_forms import FORMS, parsed
+from worker.plugins.certification.stub_forms import FORMS, parse_json
 from worker.plugins.certification.stub_reply import PART, QUESTION, SUB_QUESTION, Need, StubReply
-from worker.runners.guard.provider_reports import api_of
+from worker.runners.guard.provider_reports import find_api
 
 _TITLE = "A title"
 #: Seconds that a hanging response is kept open.
@@ -24,11 +24,11 @@ _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permi
 _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
 
 
-class _Cut(Exception):
+class _ConnectionCut(Exception):
     pass
 
 
-class Service:
+class StubService:
     """A stub service as a context manager, reachable at ``url`` in all four APIs.
 
     Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls,
@@ -53,9 +53,9 @@ class Service:
         self.headers: list[dict[str, str]] = []
 
     def __enter__(self) -> Self:
-        service: Service = self
+        service: StubService = self
 
-        class Handler(_Handler):
+        class Handler(_StubHandler):
             owner = service
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -66,9 +66,9 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        self.die()
+        self.stop_serving()
 
-    def die(self) -> None:
+    def stop_serving(self) -> None:
         """Stop the stub service."""
         self._server.shutdown()
         self._server.server_close()
@@ -84,7 +84,7 @@ class Service:
             self.calls += 1
             reply = None
             while reply is None:
-                reply = (self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]).fitted(request)
+                reply = (self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]).adapt_to(request)
             self._helper = reply.helper or self._helper
             if self._since_part:
                 self.met.add("later call")
@@ -94,82 +94,82 @@ class Service:
                 self._since_part.append(request)
             return reply
 
-    def hold(self) -> None:
+    def hold_reply(self) -> None:
         """Delay a reply until another call of the agent's loop has started."""
         if self._joined.wait(_WAITS):
             self.met.add("parallel call")
 
     @property
-    def repaired(self) -> bool:
+    def is_repaired(self) -> bool:
         """Return whether a later model call repeated the failed call, or continued its shortened answer."""
         first, *later = self._since_part or [{}]
         goes_on = self._limited and any(PART in json.dumps(each) for each in later)
-        return goes_on or any(_question(each) == _question(first) for each in later)
+        return goes_on or any(_question_of(each) == _question_of(first) for each in later)
 
 
-def _question(request: dict[str, Any]) -> object:
+def _question_of(request: dict[str, Any]) -> object:
     said = next((request[name] for name in ("messages", "input", "contents") if request.get(name)), "")
     return [request.get(name) for name in ("system", "instructions", "systemInstruction")], said[:1], said[-1:]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    owner: Service
+class _StubHandler(BaseHTTPRequestHandler):
+    owner: StubService
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
         """Suppress the server's request log."""
 
     def do_HEAD(self) -> None:
-        self._send(200, b"")
+        self._send_response(200, b"")
 
     def do_GET(self) -> None:
         models = [{"id": "stub", "object": "model", "created": 1, "owned_by": "stub"}]
-        self._send(200, json.dumps({"object": "list", "data": models, "models": []}).encode())
+        self._send_response(200, json.dumps({"object": "list", "data": models, "models": []}).encode())
 
     def do_POST(self) -> None:
         said = self.rfile.read(int(self.headers.get("content-length") or 0))
         while "chunked" in self.headers.get("transfer-encoding", "") and (size := int(self.rfile.readline(), 16)):
             said += self.rfile.read(size + 2)[:size]
         path = urlsplit(self.path).path
-        api = api_of(path)
+        api = find_api(path)
         if api is None:
-            self._send(200, b'{"input_tokens": 10, "totalTokens": 10}')
+            self._send_response(200, b'{"input_tokens": 10, "totalTokens": 10}')
             return
-        request = parsed(said.decode("utf-8", "replace"))
+        request = parse_json(said.decode("utf-8", "replace"))
         self.owner.requests.append(request)
         self.owner.headers.append({name.lower(): value for name, value in self.headers.items()})
         reply, form = self.owner.take(request), FORMS[api]
         named = _MODEL.search(path)
         model = named[1] if named else str(request.get("model"))
-        with contextlib.suppress(_Cut, OSError):
-            self._answer(form, model, reply, streamed="stream" in path or request.get("stream") is True)
+        with contextlib.suppress(_ConnectionCut, OSError):
+            self._answer_call(form, model, reply, streamed="stream" in path or request.get("stream") is True)
             return
         self.close_connection = True
         if reply.dies:
-            self.owner.die()
+            self.owner.stop_serving()
 
-    def _answer(self, form: Any, model: str, reply: StubReply, *, streamed: bool) -> None:
+    def _answer_call(self, form: Any, model: str, reply: StubReply, *, streamed: bool) -> None:
         if reply.waits:
-            self.owner.hold()
+            self.owner.hold_reply()
         if reply.cut == "before":
-            raise _Cut
+            raise _ConnectionCut
         if reply.hangs == "before":
-            self._hang()
+            self._hang_stream()
         if reply.status != 200:
-            error = form.error(_KINDS.get(reply.status, "api_error"))
-            self._send(reply.status, json.dumps(error).encode(), reply.retry_after)
+            error = form.build_error(_KINDS.get(reply.status, "api_error"))
+            self._send_response(reply.status, json.dumps(error).encode(), reply.retry_after)
         elif reply.body is not None:
-            self._send(200, reply.body)
+            self._send_response(200, reply.body)
         elif streamed:
-            self._stream(form, model, reply)
+            self._stream_reply(form, model, reply)
         elif reply.cut or reply.hangs or reply.fails or reply.end == "none":
-            raise _Cut
+            raise _ConnectionCut
         else:
-            self._spoke(reply)
+            self._mark_first_piece(reply)
             self.owner.over.wait(reply.delay * len(reply.pieces))
-            self._send(200, json.dumps(form.whole(model, reply)).encode())
+            self._send_response(200, json.dumps(form.build_answer(model, reply)).encode())
 
-    def _send(self, status: int, body: bytes, retry_after: str = "") -> None:
+    def _send_response(self, status: int, body: bytes, retry_after: str = "") -> None:
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
@@ -179,45 +179,45 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _stream(self, form: Any, model: str, reply: StubReply) -> None:
+    def _stream_reply(self, form: Any, model: str, reply: StubReply) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         sent: set[str] = set()
-        for place, event in form.events(model, reply):
+        for place, event in form.stream_events(model, reply):
             if "piece" in sent or not reply.pieces:
-                self._misbehave(form, reply, place, sent)
+                self._disturb_stream(form, reply, place, sent)
             if place == "piece":
                 self.owner.over.wait(reply.delay)
-            self._event(event)
+            self._send_event(event)
             sent.add(place)
             if place == "piece":
-                self._spoke(reply)
-        self._misbehave(form, reply, "end", sent)
+                self._mark_first_piece(reply)
+        self._disturb_stream(form, reply, "end", sent)
         self.wfile.write(b"0\r\n\r\n")
 
-    def _spoke(self, reply: StubReply) -> None:
+    def _mark_first_piece(self, reply: StubReply) -> None:
         if len(reply.pieces) > 1:
             self.owner.spoke.set()
 
-    def _misbehave(self, form: Any, reply: StubReply, place: str, sent: set[str]) -> None:
+    def _disturb_stream(self, form: Any, reply: StubReply, place: str, sent: set[str]) -> None:
         if reply.fails:
-            self._event(form.error("server_error"))
-            raise _Cut
+            self._send_event(form.build_error("server_error"))
+            raise _ConnectionCut
         if reply.hangs == "first":
-            self._hang()
+            self._hang_stream()
         half = reply.cut == "tool" and place == "tool" and "tool" in sent
         if reply.cut == "first" or half or (reply.cut == "end" and place == "end"):
             self.owner.over.wait(0.3)  # let the agent read what was sent
-            raise _Cut
+            raise _ConnectionCut
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _send_event(self, event: dict[str, Any]) -> None:
         kind = f"event: {event['type']}\n" if "type" in event else ""
         said = f"{kind}data: {json.dumps(event) if event else '[DONE]'}\n\n".encode()
         self.wfile.write(b"%x\r\n%s\r\n" % (len(said), said))
         self.wfile.flush()
 
-    def _hang(self) -> None:
+    def _hang_stream(self) -> None:
         self.owner.over.wait(_HANGS)
-        raise _Cut
+        raise _ConnectionCut

@@ -57,85 +57,94 @@ _MALFORMED = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "no
 _LOOKS = replace(_UNKNOWN_TOOL, if_tools=True)
 
 
-def _part(**how: Any) -> StubReply:
+def _partial_reply(**how: Any) -> StubReply:
     return StubReply(pieces=_PIECES[:4], **how)
 
 
-def _whole(name: str, *replies: StubReply, **more: Any) -> Situation:
+def _whole_situation(name: str, *replies: StubReply, **more: Any) -> Situation:
     return Situation(name=name, truth="whole", replies=replies, **more)
 
 
-def _broken(name: str, *replies: StubReply, **more: Any) -> Situation:
+def _broken_situation(name: str, *replies: StubReply, **more: Any) -> Situation:
     return Situation(name=name, truth="broken", replies=replies, **more)
 
 
-def _open(name: str, *replies: StubReply, **more: Any) -> Situation:
+def _open_situation(name: str, *replies: StubReply, **more: Any) -> Situation:
     return Situation(name=name, truth="open", replies=replies, **more)
 
 
 _SERVICE = [
-    _whole("normal answer", _GOOD),
-    _whole("slow answer", StubReply(pieces=_PIECES, delay=0.4)),
-    _whole("long answer", StubReply(pieces=(*_LINES, LAST_WORDS))),
-    _open("unknown tool, then answer", _UNKNOWN_TOOL, _GOOD),
-    _open("malformed tool call, then answer", _MALFORMED, _GOOD),
-    _broken("malformed tool calls only", _MALFORMED, seconds=25.0),
-    _broken("output limit", _part(end="limit")),
-    _open("output limit, then answer", _part(end="limit"), _GOOD),
-    _broken("refusal", StubReply(pieces=("I will not. ",), end="refusal")),
-    _broken("content filter", _part(end="filter")),
-    _broken("empty answer", StubReply(pieces=("",))),
-    _broken("unknown stop reason", _part(end="odd")),
-    _broken("stream ends without a reason", _part(end="none")),
-    _broken("cut before the answer", _part(cut="before")),
-    _broken("cut after the first piece", _part(cut="first")),
-    _broken("cut after the text", _part(cut="end")),
-    _open("cut once, then answer", _part(cut="first"), _GOOD),
-    _broken("cut in a tool call", StubReply(tool=_UNKNOWN_TOOL.tool, cut="tool")),
-    _broken("service dies in mid-answer", _part(cut="first", dies=True)),
-    _broken("error in mid-answer", _part(fails=True)),
-    _open("error in mid-answer, then answer", _part(fails=True), _GOOD),
-    *(_broken(f"HTTP {status}", StubReply(status=status)) for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)),
-    _broken("HTTP 429, wait 90 s", StubReply(status=429, retry_after="90")),
-    _open("HTTP 429 once, then answer", StubReply(status=429, retry_after="1"), _GOOD),
-    _open("HTTP 500 once, then answer", StubReply(status=500), _GOOD),
-    _broken("tool call, then HTTP 400", _UNKNOWN_TOOL, StubReply(status=400)),
-    _broken("tool call, then cut", _UNKNOWN_TOOL, _part(cut="first")),
-    _broken("tool call, then output limit", _UNKNOWN_TOOL, _part(end="limit")),
-    _broken("tool call, then nothing said", StubReply(tool=_UNKNOWN_TOOL.tool), StubReply(pieces=("",))),
-    _broken("HTML instead of an answer", StubReply(body=b"<html>Sign in</html>")),
-    _broken("an empty body", StubReply(body=b"")),
-    _broken("service hangs before the answer", StubReply(hangs="before"), idle=8.0),
-    _broken("service hangs in mid-answer", _part(hangs="first"), idle=8.0),
-    _broken("no service", _GOOD, unreachable=True),
+    _whole_situation("normal answer", _GOOD),
+    _whole_situation("slow answer", StubReply(pieces=_PIECES, delay=0.4)),
+    _whole_situation("long answer", StubReply(pieces=(*_LINES, LAST_WORDS))),
+    _open_situation("unknown tool, then answer", _UNKNOWN_TOOL, _GOOD),
+    _open_situation("malformed tool call, then answer", _MALFORMED, _GOOD),
+    _broken_situation("malformed tool calls only", _MALFORMED, seconds=25.0),
+    _broken_situation("output limit", _partial_reply(end="limit")),
+    _open_situation("output limit, then answer", _partial_reply(end="limit"), _GOOD),
+    _broken_situation("refusal", StubReply(pieces=("I will not. ",), end="refusal")),
+    _broken_situation("content filter", _partial_reply(end="filter")),
+    _broken_situation("empty answer", StubReply(pieces=("",))),
+    _broken_situation("unknown stop reason", _partial_reply(end="odd")),
+    _broken_situation("stream ends without a reason", _partial_reply(end="none")),
+    _broken_situation("cut before the answer", _partial_reply(cut="before")),
+    _broken_situation("cut after the first piece", _partial_reply(cut="first")),
+    _broken_situation("cut after the text", _partial_reply(cut="end")),
+    _open_situation("cut once, then answer", _partial_reply(cut="first"), _GOOD),
+    _broken_situation("cut in a tool call", StubReply(tool=_UNKNOWN_TOOL.tool, cut="tool")),
+    _broken_situation("service dies in mid-answer", _partial_reply(cut="first", dies=True)),
+    _broken_situation("error in mid-answer", _partial_reply(fails=True)),
+    _open_situation("error in mid-answer, then answer", _partial_reply(fails=True), _GOOD),
+    *(
+        _broken_situation(f"HTTP {status}", StubReply(status=status))
+        for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)
+    ),
+    _broken_situation("HTTP 429, wait 90 s", StubReply(status=429, retry_after="90")),
+    _open_situation("HTTP 429 once, then answer", StubReply(status=429, retry_after="1"), _GOOD),
+    _open_situation("HTTP 500 once, then answer", StubReply(status=500), _GOOD),
+    _broken_situation("tool call, then HTTP 400", _UNKNOWN_TOOL, StubReply(status=400)),
+    _broken_situation("tool call, then cut", _UNKNOWN_TOOL, _partial_reply(cut="first")),
+    _broken_situation("tool call, then output limit", _UNKNOWN_TOOL, _partial_reply(end="limit")),
+    _broken_situation("tool call, then nothing said", StubReply(tool=_UNKNOWN_TOOL.tool), StubReply(pieces=("",))),
+    _broken_situation("HTML instead of an answer", StubReply(body=b"<html>Sign in</html>")),
+    _broken_situation("an empty body", StubReply(body=b"")),
+    _broken_situation("service hangs before the answer", StubReply(hangs="before"), idle=8.0),
+    _broken_situation("service hangs in mid-answer", _partial_reply(hangs="first"), idle=8.0),
+    _broken_situation("no service", _GOOD, unreachable=True),
 ]
 
 #: Answers made by several calls; ``PART`` must not be in them unless a later call repaired it.
 _SEVERAL = [
-    _open("several calls, one cut", _LOOKS, StubReply(pieces=(PART,), end="limit"), _GOOD, needs="later call"),
-    _open("several calls, one filtered", _LOOKS, StubReply(pieces=(PART,), end="filter"), _GOOD, needs="later call"),
-    _open("parallel calls, one cut", StubReply(pieces=(PART,), end="limit", waits=True), _GOOD, needs="parallel call"),
-    _whole("sub-agent fails", StubReply(helper=StubReply(status=400)), _GOOD, needs="sub-agent"),
+    _open_situation(
+        "several calls, one cut", _LOOKS, StubReply(pieces=(PART,), end="limit"), _GOOD, needs="later call"
+    ),
+    _open_situation(
+        "several calls, one filtered", _LOOKS, StubReply(pieces=(PART,), end="filter"), _GOOD, needs="later call"
+    ),
+    _open_situation(
+        "parallel calls, one cut", StubReply(pieces=(PART,), end="limit", waits=True), _GOOD, needs="parallel call"
+    ),
+    _whole_situation("sub-agent fails", StubReply(helper=StubReply(status=400)), _GOOD, needs="sub-agent"),
 ]
 
 
 _PROCESS = [
     *(
-        _broken(f"{number.name} in mid-answer", _SLOW, signal=number)
+        _broken_situation(f"{number.name} in mid-answer", _SLOW, signal=number)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
     ),
-    _broken("frozen in mid-answer", _SLOW, signal=signal.SIGSTOP, idle=8.0),
-    _broken("we stop it in mid-answer", _SLOW, stops=True),
-    _broken("its time is up", _SLOW, seconds=10.0),
-    _broken("killed, exit code 0 forced", _SLOW, signal=signal.SIGTERM, around="exit-zero"),
-    _broken("HTTP 500, exit code 0 forced", StubReply(status=500), around="exit-zero"),
-    _broken("output limit, exit code 0 forced", _part(end="limit"), around="exit-zero"),
-    _open("normal answer, exit code 1 forced", _GOOD, around="exit-one"),
-    _open("junk lines on standard output", _GOOD, around="junk"),
-    _open("standard output closed early", _GOOD, around="close-stdout"),
-    _open("the last line of its output is lost", _GOOD, around="lose-last-line"),
-    _whole("it leaves a process behind", _GOOD, around="forks"),
-    _open("no file of it may grow", _GOOD, around="small-files"),
-    _open("unknown session", _GOOD, unknown_session=True),
+    _broken_situation("frozen in mid-answer", _SLOW, signal=signal.SIGSTOP, idle=8.0),
+    _broken_situation("we stop it in mid-answer", _SLOW, stops=True),
+    _broken_situation("its time is up", _SLOW, seconds=10.0),
+    _broken_situation("killed, exit code 0 forced", _SLOW, signal=signal.SIGTERM, around="exit-zero"),
+    _broken_situation("HTTP 500, exit code 0 forced", StubReply(status=500), around="exit-zero"),
+    _broken_situation("output limit, exit code 0 forced", _partial_reply(end="limit"), around="exit-zero"),
+    _open_situation("normal answer, exit code 1 forced", _GOOD, around="exit-one"),
+    _open_situation("junk lines on standard output", _GOOD, around="junk"),
+    _open_situation("standard output closed early", _GOOD, around="close-stdout"),
+    _open_situation("the last line of its output is lost", _GOOD, around="lose-last-line"),
+    _whole_situation("it leaves a process behind", _GOOD, around="forks"),
+    _open_situation("no file of it may grow", _GOOD, around="small-files"),
+    _open_situation("unknown session", _GOOD, unknown_session=True),
 ]
 SITUATIONS = (*_SERVICE, *_SEVERAL, *_PROCESS)

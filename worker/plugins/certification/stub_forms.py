@@ -18,7 +18,7 @@ _CALLS = itertools.count(1)
 _Events = Iterator[tuple[str, dict[str, Any]]]
 
 
-class _Messages:
+class _MessagesForm:
     ends: ClassVar[dict[str, str]] = {
         "stop": "end_turn",
         "limit": "max_tokens",
@@ -27,31 +27,34 @@ class _Messages:
         "odd": "never_heard_of",
     }
 
-    def events(self, model: str, reply: StubReply) -> _Events:
-        message = {**self.whole(model, reply), "content": [], "stop_reason": None}
+    def stream_events(self, model: str, reply: StubReply) -> _Events:
+        message = {**self.build_answer(model, reply), "content": [], "stop_reason": None}
         yield "open", {"type": "message_start", "message": message}
         if reply.pieces:
-            yield "open", _block(0, "start", content_block={"type": "text", "text": ""})
+            yield "open", _content_block_event(0, "start", content_block={"type": "text", "text": ""})
             for piece in reply.pieces:
-                yield "piece", _block(0, "delta", delta={"type": "text_delta", "text": piece})
-            yield "open", _block(0, "stop")
+                yield "piece", _content_block_event(0, "delta", delta={"type": "text_delta", "text": piece})
+            yield "open", _content_block_event(0, "stop")
         if reply.tool:
             name, given = reply.tool
             block = {"type": "tool_use", "id": f"toolu_{next(_CALLS)}", "name": name, "input": {}}
             at = int(bool(reply.pieces))
-            yield "open", _block(at, "start", content_block=block)
+            yield "open", _content_block_event(at, "start", content_block=block)
             for half in (given[: len(given) // 2], given[len(given) // 2 :]):
-                yield "tool", _block(at, "delta", delta={"type": "input_json_delta", "partial_json": half})
-            yield "open", _block(at, "stop")
+                yield (
+                    "tool",
+                    _content_block_event(at, "delta", delta={"type": "input_json_delta", "partial_json": half}),
+                )
+            yield "open", _content_block_event(at, "stop")
         if reply.end != "none":
             ended = "tool_use" if reply.tool else self.ends[reply.end]
             yield "end", {"type": "message_delta", "delta": {"stop_reason": ended}, "usage": {"output_tokens": 7}}
             yield "end", {"type": "message_stop"}
 
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
+    def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.pieces else []
         if reply.tool:
-            given = parsed(reply.tool[1])
+            given = parse_json(reply.tool[1])
             blocks.append({"type": "tool_use", "id": f"toolu_{next(_CALLS)}", "name": reply.tool[0], "input": given})
         return {
             "id": "msg_1",
@@ -63,15 +66,15 @@ class _Messages:
             "usage": {"input_tokens": 11, "output_tokens": 7},
         }
 
-    def error(self, kind: str) -> dict[str, Any]:
+    def build_error(self, kind: str) -> dict[str, Any]:
         return {"type": "error", "error": {"type": kind, "message": "the stub says so"}}
 
 
-def _block(index: int, what: str, **more: Any) -> dict[str, Any]:
+def _content_block_event(index: int, what: str, **more: Any) -> dict[str, Any]:
     return {"type": f"content_block_{what}", "index": index, **more}
 
 
-def parsed(given: str) -> Any:
+def parse_json(given: str) -> Any:
     """Parse a JSON text; return an empty object for invalid JSON."""
     try:
         return json.loads(given)
@@ -79,7 +82,7 @@ def parsed(given: str) -> Any:
         return {}
 
 
-class _Chat:
+class _ChatForm:
     ends: ClassVar[dict[str, str]] = {
         "stop": "stop",
         "limit": "length",
@@ -88,14 +91,14 @@ class _Chat:
         "odd": "never_heard_of",
     }
 
-    def _chunk(self, model: str, delta: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    def _build_chunk(self, model: str, delta: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
         choices = [{"index": 0, "delta": delta, "finish_reason": None} | more] if delta is not None else []
         return {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": choices}
 
-    def events(self, model: str, reply: StubReply) -> _Events:
-        yield "open", self._chunk(model, {"role": "assistant", "content": ""})
+    def stream_events(self, model: str, reply: StubReply) -> _Events:
+        yield "open", self._build_chunk(model, {"role": "assistant", "content": ""})
         for piece in reply.pieces:
-            yield "piece", self._chunk(model, {"content": piece})
+            yield "piece", self._build_chunk(model, {"content": piece})
         if reply.tool:
             name, given = reply.tool
             first = {
@@ -104,18 +107,21 @@ class _Chat:
                 "type": "function",
                 "function": {"name": name, "arguments": ""},
             }
-            yield "open", self._chunk(model, {"tool_calls": [first]})
+            yield "open", self._build_chunk(model, {"tool_calls": [first]})
             for half in (given[: len(given) // 2], given[len(given) // 2 :]):
                 part = {"index": 0, "function": {"arguments": half}}
-                yield "tool", self._chunk(model, {"tool_calls": [part]})
+                yield "tool", self._build_chunk(model, {"tool_calls": [part]})
         if reply.end != "none":
-            yield "end", self._chunk(model, {}, finish_reason="tool_calls" if reply.tool else self.ends[reply.end])
-            yield "end", self._chunk(model, None) | {"usage": self._usage}
+            yield (
+                "end",
+                self._build_chunk(model, {}, finish_reason="tool_calls" if reply.tool else self.ends[reply.end]),
+            )
+            yield "end", self._build_chunk(model, None) | {"usage": self._usage}
             yield "end", {}
 
     _usage: ClassVar[dict[str, int]] = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
+    def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
         if reply.tool:
             function = {"name": reply.tool[0], "arguments": reply.tool[1]}
@@ -126,14 +132,14 @@ class _Chat:
             "usage": self._usage
         }
 
-    def error(self, kind: str) -> dict[str, Any]:
+    def build_error(self, kind: str) -> dict[str, Any]:
         return {"error": {"message": "the stub says so", "type": kind, "code": kind}}
 
 
-class _Responses:
+class _ResponsesForm:
     details: ClassVar[dict[str, str]] = {"limit": "max_output_tokens", "filter": "content_filter"}
 
-    def _items(self, reply: StubReply) -> list[dict[str, Any]]:
+    def _build_items(self, reply: StubReply) -> list[dict[str, Any]]:
         part = {"type": "output_text", "text": reply.text, "annotations": []}
         if reply.end == "refusal":
             part = {"type": "refusal", "refusal": reply.text}
@@ -151,12 +157,12 @@ class _Responses:
             items.append({**call, "status": "completed"})
         return items
 
-    def events(self, model: str, reply: StubReply) -> _Events:
-        for number, (place, event) in enumerate(self._unnumbered(model, reply)):
+    def stream_events(self, model: str, reply: StubReply) -> _Events:
+        for number, (place, event) in enumerate(self._unnumbered_events(model, reply)):
             yield place, {**event, "sequence_number": number}
 
-    def _unnumbered(self, model: str, reply: StubReply) -> _Events:
-        whole = self.whole(model, reply)
+    def _unnumbered_events(self, model: str, reply: StubReply) -> _Events:
+        whole = self.build_answer(model, reply)
         begun = {**whole, "status": "in_progress", "output": [], "incomplete_details": None, "usage": None}
         yield "open", {"type": "response.created", "response": begun}
         for index, item in enumerate(whole["output"]):
@@ -177,7 +183,7 @@ class _Responses:
         if reply.end != "none":
             yield "end", {"type": f"response.{whole['status']}", "response": whole}
 
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
+    def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
         reason = self.details.get(reply.end)
         usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
@@ -189,17 +195,17 @@ class _Responses:
             "status": "incomplete" if reason or reply.end == "odd" else "completed",
             "incomplete_details": {"reason": reason or "never_heard_of"} if reason or reply.end == "odd" else None,
             "error": None,
-            "output": self._items(reply),
+            "output": self._build_items(reply),
             "usage": usage | details,
         }
 
-    def error(self, kind: str) -> dict[str, Any]:
+    def build_error(self, kind: str) -> dict[str, Any]:
         reason = {"code": kind, "type": kind, "message": "the stub says so"}
         failed = {"id": "resp_1", "object": "response", "created_at": 1, "status": "failed", "output": []}
         return {"type": "response.failed", "response": {**failed, "error": reason}, "error": reason}
 
 
-class _Gemini:
+class _GeminiForm:
     ends: ClassVar[dict[str, str]] = {
         "stop": "STOP",
         "limit": "MAX_TOKENS",
@@ -209,33 +215,35 @@ class _Gemini:
     }
     _usage: ClassVar[dict[str, int]] = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
 
-    def _said(self, model: str, *parts: dict[str, Any], end: str | None = None) -> dict[str, Any]:
+    def _build_chunk(self, model: str, *parts: dict[str, Any], end: str | None = None) -> dict[str, Any]:
         candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": list(parts)}}
         ended = {"finishReason": end} if end else {}
         return {"candidates": [candidate | ended], "usageMetadata": self._usage, "modelVersion": model}
 
-    def _tool(self, reply: StubReply) -> list[dict[str, Any]]:
+    def _build_tool_call(self, reply: StubReply) -> list[dict[str, Any]]:
         name, given = reply.tool or ("", "")
-        return [{"functionCall": {"name": name, "args": parsed(given)}}] if reply.tool else []
+        return [{"functionCall": {"name": name, "args": parse_json(given)}}] if reply.tool else []
 
-    def events(self, model: str, reply: StubReply) -> _Events:
+    def stream_events(self, model: str, reply: StubReply) -> _Events:
         for piece in reply.pieces:
-            yield "piece", self._said(model, {"text": piece})
-        for part in self._tool(reply):
-            yield "tool", self._said(model, part)
+            yield "piece", self._build_chunk(model, {"text": piece})
+        for part in self._build_tool_call(reply):
+            yield "tool", self._build_chunk(model, part)
         if reply.end != "none":
-            yield "end", self._said(model, {"text": ""}, end=self.ends[reply.end])
+            yield "end", self._build_chunk(model, {"text": ""}, end=self.ends[reply.end])
 
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
-        return self._said(model, {"text": reply.text}, *self._tool(reply), end=self.ends.get(reply.end))
+    def build_answer(self, model: str, reply: StubReply) -> dict[str, Any]:
+        return self._build_chunk(
+            model, {"text": reply.text}, *self._build_tool_call(reply), end=self.ends.get(reply.end)
+        )
 
-    def error(self, kind: str) -> dict[str, Any]:
+    def build_error(self, kind: str) -> dict[str, Any]:
         return {"error": {"code": 500, "message": "the stub says so", "status": kind.upper()}}
 
 
-FORMS: dict[Api, _Messages | _Chat | _Responses | _Gemini] = {
-    "messages": _Messages(),
-    "chat": _Chat(),
-    "responses": _Responses(),
-    "gemini": _Gemini(),
+FORMS: dict[Api, _MessagesForm | _ChatForm | _ResponsesForm | _GeminiForm] = {
+    "messages": _MessagesForm(),
+    "chat": _ChatForm(),
+    "responses": _ResponsesForm(),
+    "gemini": _GeminiForm(),
 }

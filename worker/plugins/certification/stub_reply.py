@@ -60,15 +60,15 @@ class StubReply:
         """The whole text of the reply."""
         return "".join(self.pieces)
 
-    def fitted(self, request: dict[str, Any]) -> StubReply | None:
+    def adapt_to(self, request: dict[str, Any]) -> StubReply | None:
         """Return the reply adapted to a request, or None if the reply does not suit the request."""
         if self.helper:
-            called = _sub_agent_call(request)
+            called = _build_sub_agent_call(request)
             return replace(self, tool=called) if called else None
         return None if self.if_tools and not request.get("tools") else self
 
 
-def _sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
+def _build_sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
     for tool in (each for found in request.get("tools") or () for each in found.get("functionDeclarations") or [found]):
         tool = tool.get("function") or tool
         schemas = (tool.get(name) or {} for name in ("input_schema", "parameters", "parametersJsonSchema"))

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from api_client.contract.completion import Verdict
-from worker.plugins.certification.services import Service
+from worker.plugins.certification.services import StubService
 from worker.plugins.certification.situations import Situation
 from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION
-from worker.runners.base import AnyRunner, Order, Runner, RunResult, in_loop, reads_files
-from worker.runners.guard.launch import StagedSurroundings, staged
-from worker.runners.guard.marks import marks
+from worker.runners.base import AnyRunner, Order, Runner, RunResult, reads_files, runs_in_loop
+from worker.runners.guard.launch import CertificationStage, use_stage
+from worker.runners.guard.marks import process_tags
 from worker.runners.guard.processes import FAST_PYTHON
 
 _AROUND = Path(__file__).with_name("around.py")
@@ -58,7 +58,7 @@ class Trial:
         return self.result.completion.evidence
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Return whether the answer's text is whole."""
         part = PART in " ".join(self.result.text.split()) and not self.repaired
         return LAST_WORDS in self.result.text and not part
@@ -84,24 +84,24 @@ class Trial:
         return str(self.evidence.get("agent_says") or f"exit {self.evidence.get('exit_code')}")
 
     @property
-    def said(self) -> str:
+    def verdict_word(self) -> str:
         """The runner's verdict, or the kind of its error."""
         completion = self.result.completion
         return completion.kind.value if completion.kind else completion.verdict.value
 
-    def false(self, complete: bool) -> bool:
+    def is_falsely_complete(self, complete: bool) -> bool:
         """Return whether a verdict accepts an answer that is not whole."""
-        return complete and (self.situation.truth == "broken" or not self.whole)
+        return complete and (self.situation.truth == "broken" or not self.is_whole)
 
-    def lost(self, complete: bool) -> bool:
+    def is_lost(self, complete: bool) -> bool:
         """Return whether a verdict rejects a whole answer."""
         return self.situation.truth == "whole" and self.applies and not complete
 
     @property
-    def true_end(self) -> bool:
+    def has_true_end(self) -> bool:
         """Return whether the agent really finished, with the whole answer and without a disturbing wrapper."""
         here = self.situation
-        return self.applies and (here.truth == "whole" or (here.truth == "open" and self.whole and not here.around))
+        return self.applies and (here.truth == "whole" or (here.truth == "open" and self.is_whole and not here.around))
 
     @property
     def certifiable(self) -> bool:
@@ -111,9 +111,9 @@ class Trial:
     @property
     def problem(self) -> str:
         """Describe the fault of the verdict; empty for a right verdict."""
-        if self.false(self.ours):
+        if self.is_falsely_complete(self.ours):
             return "taken for complete falsely"
-        if self.lost(self.ours):
+        if self.is_lost(self.ours):
             return "a whole answer thrown away"
         if self.left:
             return f"{self.left} processes left behind"
@@ -124,12 +124,12 @@ class Trial:
         return {
             "situation": self.situation.name,
             "truth": self.situation.truth,
-            "verdict": self.said,
+            "verdict": self.verdict_word,
             "complete": self.ours,
             "complete_without_witness": self.without,
             "agent_says": self.agent_says,
             "agent_complete": self.agents,
-            "whole_text": self.whole,
+            "whole_text": self.is_whole,
             "applies": self.applies,
             "reason": self.result.completion.reason,
             "problem": self.problem,
@@ -139,51 +139,55 @@ class Trial:
 
 
 @dataclass
-class _Stop:
+class _StopRequest:
     reason: str = ""
     lease_ends: float = field(default=math.inf)
 
 
-def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int) -> Iterator[Trial]:
+def run_situations(
+    runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int
+) -> Iterator[Trial]:
     """Run the situations, ``jobs`` at a time, and yield their outcomes in order."""
 
-    def one(situation: Situation) -> Trial:
+    def run_situation(situation: Situation) -> Trial:
         with tempfile.TemporaryDirectory(prefix="helix-certify-") as root:
-            return _row(runner, option, model, situation, Path(root))
+            return _run_trial(runner, option, model, situation, Path(root))
 
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(one, situations)
+        yield from pool.map(run_situation, situations)
 
 
-def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Trial:
+def _run_trial(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Trial:
     # Each call of a Python agent or command may contribute to the answer, even a call without tools or a failed one.
     own = getattr(runner, "needs_every_call", False)
     if own and situation.needs == "sub-agent":
         situation = replace(situation, truth="open")
-    order, stop = _order(option, model, situation, root), _Stop()
-    with Service(situation.replies, tools=reads_files(runner) and not own) as service:
+    order, stop = _build_order(option, model, situation, root), _StopRequest()
+    with StubService(situation.replies, tools=reads_files(runner) and not own) as service:
         around = (*FAST_PYTHON[:1], "-I", "-S", str(_AROUND), situation.around) if situation.around else ()
         url = _NOBODY if situation.unreachable else service.url
-        disturb = threading.Thread(target=_disturb, args=(situation, service, order.mark, stop), daemon=True)
+        disturb = threading.Thread(
+            target=_disturb_agent, args=(situation, service, order.process_tag, stop), daemon=True
+        )
         disturb.start()
-        with staged(StagedSurroundings(service=url, around=around, seen=(_AROUND,))):
+        with use_stage(CertificationStage(service=url, around=around, seen=(_AROUND,))):
             began = time.monotonic()
-            result = _run(runner, order, stop)
+            result = _run_agent(runner, order, stop)
             seconds = time.monotonic() - began
         service.spoke.set()
         disturb.join()
-    left = sum(mark == order.mark for _, mark in marks())
+    left = sum(mark == order.process_tag for _, mark in process_tags())
     applies = situation.needs is None or situation.needs in service.met
-    return Trial(situation, result, left, service.calls, seconds, applies, service.repaired)
+    return Trial(situation, result, left, service.calls, seconds, applies, service.is_repaired)
 
 
-def _run(runner: AnyRunner, order: Order, stop: _Stop) -> RunResult:
-    if in_loop(runner):
+def _run_agent(runner: AnyRunner, order: Order, stop: _StopRequest) -> RunResult:
+    if runs_in_loop(runner):
         return asyncio.run(runner.run_async(order, lambda _: None, stop))
     return cast("Runner", runner).run(order, lambda _: None, stop)
 
 
-def _order(option: str, model: str, situation: Situation, root: Path) -> Order:
+def _build_order(option: str, model: str, situation: Situation, root: Path) -> Order:
     directory = root / "attempts" / "1-1"
     (directory / "output").mkdir(parents=True)
     return Order(
@@ -204,7 +208,7 @@ def _order(option: str, model: str, situation: Situation, root: Path) -> Order:
     )
 
 
-def _disturb(situation: Situation, service: Service, mark: str, stop: _Stop) -> None:
+def _disturb_agent(situation: Situation, service: StubService, mark: str, stop: _StopRequest) -> None:
     """Send the situation's signal, or ask to stop, after the first piece of the answer."""
     if not (situation.signal or situation.stops):
         return
@@ -213,6 +217,6 @@ def _disturb(situation: Situation, service: Service, mark: str, stop: _Stop) -> 
     if situation.stops:
         stop.reason = "cancelled"
     elif situation.signal:
-        for pid in [pid for pid, found in marks() if found == mark]:
+        for pid in [pid for pid, found in process_tags() if found == mark]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, situation.signal)

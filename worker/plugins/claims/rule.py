@@ -37,7 +37,7 @@ class ClaimsRule(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """Return one issue for each false statement; CLAIMS_NOT_CHECKABLE, a warning, if there is no log."""
-        locale, log = self.words_in(context), join_logs(context)
+        locale, log = self.find_locale(context), join_logs(context)
         statements = find_statements(response)
         if log is None:
             return [rule_issue("CLAIMS_NOT_CHECKABLE", locale, line=statements[0].line)] if statements else []

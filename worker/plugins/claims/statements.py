@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import Outline, lines_of
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.documents.outline import Outline, lines_in_spans
 from worker.enforcement.documents.step import strip_marker
 
 Subject = Literal["file", "tests", "command", "files"]
@@ -217,7 +217,7 @@ _HINT = re.compile(
 def find_statements(answer: str) -> list[WorkStatement]:
     """Return the statements of an answer in order, ``MOST_STATEMENTS`` at most. Takes linear time."""
     found: list[WorkStatement] = []
-    for text, first in _paragraphs(parse(strip_marker(answer)).out):
+    for text, first in _paragraphs(parse_document(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
         if len(found) >= MOST_STATEMENTS:
             break
@@ -231,7 +231,7 @@ def find_named_paths(answer: str) -> list[str]:
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
     """Yield the paragraphs that may describe finished work: no quotes, no code, no plans."""
-    hidden, ends = lines_of(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
+    hidden, ends = lines_in_spans(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):
             hidden |= set(range(heading.line, end))

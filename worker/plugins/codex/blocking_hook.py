@@ -30,7 +30,7 @@ _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", 
 _BLOCK = 2
 
 
-def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
+def call_arguments(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Return a tool call's arguments, including its working folder and the paths of a patch."""
     given = dict(call["tool_input"])
     if call.get("cwd") and os.path.realpath(call["cwd"]) != os.path.realpath(folder):
@@ -41,15 +41,15 @@ def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
     return given
 
 
-def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
+def find_objection(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     """Return why the policy blocks a tool call; empty for an allowed call."""
     question = Path(order["question"])
     tool, folder = call["tool_name"], order["folder"]
-    given = arguments_of(call, folder)
+    given = call_arguments(call, folder)
     if call.get("hook_event_name") == "PostToolUse":
-        approval_client.ask(order["approval_server"], tool, given, asks=False, ended=True)
+        approval_client.ask_approval_server(order["approval_server"], tool, given, asks=False, ended=True)
         return ""
-    rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=folder)
+    rule = tool_gate.find_rule(order["rules"], tool, given, root=order["root"], folder=folder)
     word = str(rule.get("do", "ask")) if rule else "run"
     if word == "deny":
         return str(order["denied"])
@@ -58,7 +58,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     # A subagent cannot wait for a person, and no approval applies to it.
     if word == "ask" and call.get("agent_id"):
         return str(order["unasked"])
-    said = approval_client.ask(order["approval_server"], tool, given, asks=word == "ask", waits=True)
+    said = approval_client.ask_approval_server(order["approval_server"], tool, given, asks=word == "ask", waits=True)
     if said in {approval_client.NO, approval_client.LATER}:
         return str(order["said" if said == approval_client.NO else "later"])
     if word == "run" or said == approval_client.YES:
@@ -72,7 +72,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     return str(order["later"])
 
 
-def interrupt() -> None:
+def interrupt_codex() -> None:
     """Interrupt the Codex process, so that Codex ends its turn."""
     process = os.getppid()
     while process > 1:
@@ -88,7 +88,7 @@ def main() -> int:
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         Path(order["seen"]).touch()
-        why = blocked(json.load(sys.stdin), order)
+        why = find_objection(json.load(sys.stdin), order)
     except Exception as error:
         sys.stderr.write(f"this call could not be checked: {type(error).__name__}\n")
         return _BLOCK
@@ -96,7 +96,7 @@ def main() -> int:
         sys.stderr.write(why)
         if why == order["later"] and Path(order["question"]).exists():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                interrupt()
+                interrupt_codex()
         return _BLOCK
     return 0
 

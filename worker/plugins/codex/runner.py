@@ -19,14 +19,14 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog, ToolCallRecorder
 from worker.plugins.programs.declaration import AgentProgram
-from worker.plugins.programs.runner import Heard, ProgramRunner, Run
-from worker.runners.approval import tool_orders, waiting
+from worker.plugins.programs.runner import OutputReader, ProgramRun, ProgramRunner
+from worker.runners.approval import build_tool_orders, find_question
 from worker.runners.base import AgentEvent
 from worker.runners.guard import box
-from worker.runners.guard.box import Bind
+from worker.runners.guard.box import SandboxMount
 from worker.runners.guard.launch import OUR_CODE
-from worker.runners.guard.supervision import Ending
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
+from worker.runners.guard.supervision import RunEnding
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
 #: Files in a run's HOME: the hook's input, the call that needs a decision, and the proof that the hook ran.
@@ -39,7 +39,7 @@ _INTERRUPTED = 1
 _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}
 
 
-class CodexOutput:
+class CodexEventReader:
     """Reader of Codex's events in one run.
 
     ``continues``: the run continues an earlier session. ``hooked``: folder with the hook's files; None without a hook.
@@ -69,7 +69,7 @@ class CodexOutput:
         return self._tool_calls.log
 
     @property
-    def asks(self) -> Mapping[str, Any]:
+    def asked_call(self) -> Mapping[str, Any]:
         """The tool call that needs a person's decision, with ``tool`` and ``arguments``."""
         try:
             found = json.loads((self._hooked / _QUESTION).read_text(encoding="utf-8")) if self._hooked else {}
@@ -84,7 +84,7 @@ class CodexOutput:
         return self._end == "turn.completed"
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def reported_facts(self) -> Mapping[str, Any]:
         """Codex's own report of the turn's end, as evidence."""
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
 
@@ -96,29 +96,29 @@ class CodexOutput:
             return ()
         kind, item = event.get("type"), event.get("item")
         if kind == "thread.started":
-            self.session = _text(event.get("thread_id"))
+            self.session = _clean_text(event.get("thread_id"))
         elif kind == "turn.started":
             self._begun, self._end = True, ""
         elif kind in _ENDS:
             self._end = str(kind)
-            self._note(event)
+            self._note_turn_end(event)
         elif kind == "error":
-            self._words = _text(event.get("message"))[:300]
+            self._words = _clean_text(event.get("message"))[:300]
         elif isinstance(item, dict):
-            return self._item(str(kind), item)
+            return self._handle_item(str(kind), item)
         return ()
 
-    def _note(self, event: Mapping[str, Any]) -> None:
+    def _note_turn_end(self, event: Mapping[str, Any]) -> None:
         error, usage = event.get("error"), event.get("usage")
-        self._words = _text(error.get("message"))[:300] if isinstance(error, dict) else ""
+        self._words = _clean_text(error.get("message"))[:300] if isinstance(error, dict) else ""
         if isinstance(usage, dict):
             named = {name: usage.get(name) for name in ("input_tokens", "output_tokens")}
             self.usage = {name: value for name, value in named.items() if isinstance(value, int)}
 
-    def _item(self, kind: str, item: Mapping[str, Any]) -> Iterable[AgentEvent]:
+    def _handle_item(self, kind: str, item: Mapping[str, Any]) -> Iterable[AgentEvent]:
         what = item.get("type")
         if what == "agent_message" and kind == "item.completed":
-            text = _text(item.get("text"))
+            text = _clean_text(item.get("text"))
             self._length += len(text)
             if self._length > MAX_ANSWER:
                 raise AnswerTooLong
@@ -127,7 +127,7 @@ class CodexOutput:
             return (AgentEvent(kind="output", text=between + text),)
         self._note_tool(kind, item)
         if what in _TOOLS and kind == "item.started":
-            return (AgentEvent(kind="tool", text=str(what), detail=_text(item.get(_TOOLS[str(what)]))[:300]),)
+            return (AgentEvent(kind="tool", text=str(what), detail=_clean_text(item.get(_TOOLS[str(what)]))[:300]),)
         return ()
 
     def _note_tool(self, kind: str, item: Mapping[str, Any]) -> None:
@@ -136,20 +136,20 @@ class CodexOutput:
         ok = status == "completed" and not code if kind == "item.completed" else None
         match item.get("type"):
             case "command_execution":
-                self._tool_calls.begin(name, "run", _unwrapped(_text(item.get("command"))))
-                output = _text(item.get("aggregated_output"))
+                self._tool_calls.begin(name, "run", _strip_shell(_clean_text(item.get("command"))))
+                output = _clean_text(item.get("aggregated_output"))
                 self._tool_calls.end(name, ok=ok, ran=status != "declined", output=output, code=code)
             case "file_change":
                 changes = item.get("changes")
                 for number, change in enumerate(changes if isinstance(changes, list) else ()):
                     if isinstance(change, dict) and change.get("kind") != "delete":
-                        self._tool_calls.begin(f"{name}:{number}", "write", _text(change.get("path")))
+                        self._tool_calls.begin(f"{name}:{number}", "write", _clean_text(change.get("path")))
                         self._tool_calls.end(f"{name}:{number}", ok=ok, new=change.get("kind") == "add")
             case "mcp_tool_call":
-                self._tool_calls.begin(name, "other", _text(item.get("tool")))
+                self._tool_calls.begin(name, "other", _clean_text(item.get("tool")))
                 self._tool_calls.end(name, ok=ok)
 
-    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+    def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return the verdict from Codex's own events and exit code."""
         code, why, kind = ending.exit.code, Why.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
@@ -160,10 +160,10 @@ class CodexOutput:
                 "Codex ran tools without asking the hook that holds it to the policy's tools; use its tested version"
             )
             return Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason, evidence=evidence)
-        if code in {0, _INTERRUPTED} and self.asks:
-            reason = f"a person is asked about a call of {_text(self.asks.get('tool'))}"[:200]
+        if code in {0, _INTERRUPTED} and self.asked_call:
+            reason = f"a person is asked about a call of {_clean_text(self.asked_call.get('tool'))}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence=evidence)
-        if ended := killed(code, "Codex"):
+        if ended := find_kill_reason(code, "Codex"):
             why, reason = ended
         elif self._end == "turn.failed":
             reason = f"Codex says that its turn failed: {self._words}"
@@ -178,7 +178,7 @@ class CodexOutput:
         return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
 
 
-def _unwrapped(command: str) -> str:
+def _strip_shell(command: str) -> str:
     """Strip the shell from a command such as ``/bin/bash -lc 'pytest -q'``."""
     found = _SHELL.match(command)
     try:
@@ -188,7 +188,7 @@ def _unwrapped(command: str) -> str:
     return inside[0] if len(inside) == 1 else command
 
 
-def _text(value: object) -> str:
+def _clean_text(value: object) -> str:
     # JSON allows lone surrogates, but UTF-8 does not.
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
@@ -216,39 +216,39 @@ class CodexRunner(ProgramRunner):
     """Runs Codex once; ``codex:gpt-5.1`` names the model."""
 
     name = "codex"
-    holds_tools = True
+    obeys_tool_rules = True
 
-    def program(self, option: str, settings: Settings) -> AgentProgram:
+    def load_program(self, option: str, settings: Settings) -> AgentProgram:
         """Return the declaration of the Codex program."""
         return _PROGRAM
 
-    def model(self, option: str) -> str:
+    def requested_model(self, option: str) -> str:
         """Return the model requested from the service."""
         return option
 
-    def hear(self, run: Run) -> CodexOutput:
+    def create_reader(self, run: ProgramRun) -> CodexEventReader:
         """Return a reader for the run's output."""
-        return CodexOutput(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
+        return CodexEventReader(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
 
-    def interruption(self, run: Run, heard: Heard) -> Interruption | None:
+    def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
         """Return the question for a person about the blocked call, or None."""
-        asks = heard.asks if isinstance(heard, CodexOutput) else {}
-        return waiting(run.order, _text(asks.get("tool")), asks["arguments"]) if asks else None
+        asks = heard.asked_call if isinstance(heard, CodexEventReader) else {}
+        return find_question(run.order, _clean_text(asks.get("tool")), asks["arguments"]) if asks else None
 
-    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+    def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
         """Return the command and its mounts, and write the input file of the tool hook."""
         if run.order.tools is None:
-            return super().started(run)
+            return super().build_command(run)
         orders = run.home / _ORDERS
         named = {"question": str(run.home / _QUESTION), "seen": str(run.home / _SEEN)}
-        content = tool_orders(run.order, boxed=box.is_used(run.settings.box)) | named
+        content = build_tool_orders(run.order, boxed=box.uses_sandbox(run.settings.box)) | named
         orders.write_text(json.dumps(content), encoding="utf-8")
-        return [run.path, *self.arguments(run)], [*OUR_CODE, Bind(orders)]
+        return [run.path, *self.build_arguments(run)], [*OUR_CODE, SandboxMount(orders)]
 
-    def arguments(self, run: Run) -> Sequence[str]:
+    def build_arguments(self, run: ProgramRun) -> Sequence[str]:
         """Return Codex's arguments, which turn off its own sandbox inside ours."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
-        if box.is_used(run.settings.box):
+        if box.uses_sandbox(run.settings.box):
             sandbox = "danger-full-access"
         found = ["exec", "--json", "--skip-git-repo-check", "--sandbox", sandbox]
         if run.order.tools:

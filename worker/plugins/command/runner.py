@@ -12,13 +12,13 @@ from typing import Any
 from api_client.contract.completion import Completion, Verdict, Why
 from api_client.contract.declared import Findings, Kind, each, mapping, one_of, record, whole, word
 from api_client.contract.settings import Settings
-from worker.files.safe_io import opened, read_below
-from worker.plugins.programs.declaration import AgentProgram, below_home, program_of, read_declaration
-from worker.plugins.programs.declaration_file import load
-from worker.plugins.programs.runner import ProgramRunner, Run
+from worker.files.safe_io import open_folder, read_below
+from worker.plugins.programs.declaration import AgentProgram, build_program, parse_relative_path, read_declaration
+from worker.plugins.programs.declaration_file import load_declaration
+from worker.plugins.programs.runner import ProgramRun, ProgramRunner
 from worker.runners.base import AgentEvent
-from worker.runners.guard.supervision import Ending
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
+from worker.runners.guard.supervision import RunEnding
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, find_kill_reason, json_object
 
 #: Ways to pass the prompt to a command.
 PROMPTS = ("stdin", "argument", "file")
@@ -54,7 +54,7 @@ class AnswerRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRules:
+class DeclaredCommand:
     """A declared command, with rules for its prompt, its end and its answer."""
 
     program: AgentProgram
@@ -63,14 +63,14 @@ class CommandRules:
     answer: AnswerRule
 
 
-def _record(made: type[Any], kinds: Mapping[str, Kind], noun: str) -> Kind:
+def _record_kind(made: type[Any], kinds: Mapping[str, Kind], noun: str) -> Kind:
     read = record(kinds, noun=noun)
     return lambda value: made(**read(value))
 
 
-def _complete(value: Any) -> CompleteRule:
-    kinds = {"exit_codes": each(whole(0, 255), "exit codes"), "last_line": mapping, "marker": below_home}
-    rule: CompleteRule = _record(CompleteRule, kinds, "a rule")(value)
+def _parse_complete_rule(value: Any) -> CompleteRule:
+    kinds = {"exit_codes": each(whole(0, 255), "exit codes"), "last_line": mapping, "marker": parse_relative_path}
+    rule: CompleteRule = _record_kind(CompleteRule, kinds, "a rule")(value)
     found = Findings()
     if not rule.exit_codes:
         found.wrong("must name at least one exit code", "exit_codes")
@@ -78,9 +78,9 @@ def _complete(value: Any) -> CompleteRule:
     return rule
 
 
-def _answer(value: Any) -> AnswerRule:
-    kinds = {"path": word, "where": mapping, "file": below_home}
-    rule: AnswerRule = _record(AnswerRule, kinds, "an answer")(value)
+def _parse_answer_rule(value: Any) -> AnswerRule:
+    kinds = {"path": word, "where": mapping, "file": parse_relative_path}
+    rule: AnswerRule = _record_kind(AnswerRule, kinds, "an answer")(value)
     found = Findings()
     if bool(rule.path) == bool(rule.file):
         found.wrong("give 'path' (in JSON lines) or 'file', one of the two")
@@ -88,18 +88,18 @@ def _answer(value: Any) -> AnswerRule:
     return rule
 
 
-_KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _complete, "answer": _answer}
+_KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _parse_complete_rule, "answer": _parse_answer_rule}
 
 
-def read_command(text: str, source: str) -> CommandRules:
+def parse_command(text: str, source: str) -> DeclaredCommand:
     """Parse a command's declaration.
 
     Raises:
         DeclarationError: the declaration is invalid; one line per problem.
     """
     found = read_declaration(text, source, _KINDS, ("complete",))
-    return CommandRules(
-        program=program_of(found),
+    return DeclaredCommand(
+        program=build_program(found),
         prompt=found.get("prompt", "stdin"),
         complete=found["complete"],
         answer=found.get("answer", AnswerRule()),
@@ -114,19 +114,19 @@ def value_at(path: str, line: Mapping[str, Any]) -> Any:
     return found
 
 
-def has(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+def has_values(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     """Return whether a JSON object has these values at these paths; ``1`` does not equal ``true``."""
     found = [(value_at(path, line), value) for path, value in values.items()]
     return all(type(there) is type(wanted) and there == wanted for there, wanted in found)
 
 
-class CommandOutput:
+class CommandOutputReader:
     """Reader of a command's output, with the command's declared rules."""
 
     usage: Mapping[str, Any] = {}
     tool_calls = None
 
-    def __init__(self, command: CommandRules, read_file: Callable[[str], str | None]) -> None:
+    def __init__(self, command: DeclaredCommand, read_file: Callable[[str], str | None]) -> None:
         """Create a reader; ``read_file`` returns the text of a file in the delivery's folder, or None."""
         self._command = command
         self._read_file = read_file
@@ -151,7 +151,7 @@ class CommandOutput:
         return False
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def reported_facts(self) -> Mapping[str, Any]:
         """An empty mapping: commands report nothing about themselves."""
         return {}
 
@@ -165,7 +165,7 @@ class CommandOutput:
         said: Any = line.decode("utf-8", "replace").replace("\0", "\ufffd") + "\n"
         if rule.path:
             found = json_object(line)
-            said = value_at(rule.path, found) if found is not None and has(found, rule.where) else None
+            said = value_at(rule.path, found) if found is not None and has_values(found, rule.where) else None
         if not isinstance(said, str) or not said:
             return ()
         said = said.encode("utf-8", "replace").decode()
@@ -175,15 +175,15 @@ class CommandOutput:
         self._pieces.append(said)
         return (AgentEvent(kind="output", text=said),)
 
-    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+    def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return the verdict on a command that exited by itself, by its declared rule."""
         rule, code, why, reason = self._command.complete, ending.exit.code, Why.BROKE_OFF, ""
-        if ended := killed(code, "the command"):
+        if ended := find_kill_reason(code, "the command"):
             why, reason = ended
         elif code not in rule.exit_codes:
-            reason = f"the command ended with exit code {code}; its rule takes {_listed(rule.exit_codes)}"
-        elif rule.last_line and not has(json_object(self._last) or {}, rule.last_line):
-            reason = f"its last line is not the one that its rule takes: {_listed(rule.last_line)}"
+            reason = f"the command ended with exit code {code}; its rule takes {_format_values(rule.exit_codes)}"
+        elif rule.last_line and not has_values(json_object(self._last) or {}, rule.last_line):
+            reason = f"its last line is not the one that its rule takes: {_format_values(rule.last_line)}"
         elif rule.marker and self._read_file(rule.marker) is None:
             reason = f"there is no {rule.marker}, which its rule takes"
         elif not self.text:
@@ -193,7 +193,7 @@ class CommandOutput:
         return Completion(verdict=Verdict.COMPLETE, reason="its declared rule takes this end", evidence=evidence)
 
 
-def _listed(values: Sequence[int] | Mapping[str, Any]) -> str:
+def _format_values(values: Sequence[int] | Mapping[str, Any]) -> str:
     return ", ".join(map(str, values)) if isinstance(values, Sequence) else json.dumps(dict(values))
 
 
@@ -204,41 +204,42 @@ class CommandRunner(ProgramRunner):
     #: The output may be plain text, in which empty lines count.
     blank_lines = True
     can_only_read = False
-    needs_witness = False
+    needs_observed_call = False
     needs_every_call = True
 
-    def command(self, option: str, settings: Settings) -> CommandRules:
+    def load_command(self, option: str, settings: Settings) -> DeclaredCommand:
         """Load the declaration named by an option.
 
         Raises:
             DeclarationError: the declaration is invalid.
         """
-        return load(settings.root / option.partition(":")[0], read_command)
+        return load_declaration(settings.root / option.partition(":")[0], parse_command)
 
-    def program(self, option: str, settings: Settings) -> AgentProgram:
+    def load_program(self, option: str, settings: Settings) -> AgentProgram:
         """Return the program of the option's command."""
-        return self.command(option, settings).program
+        return self.load_command(option, settings).program
 
-    def arguments(self, run: Run) -> Sequence[str]:
+    def build_arguments(self, run: ProgramRun) -> Sequence[str]:
         """Return the command's arguments, which may end with the prompt."""
-        found = super().arguments(run)
-        return [*found, run.prompt] if self.command(run.order.option, run.settings).prompt == "argument" else found
+        found = super().build_arguments(run)
+        return [*found, run.prompt] if self.load_command(run.order.option, run.settings).prompt == "argument" else found
 
-    def stdin(self, run: Run) -> bytes:
+    def build_input(self, run: ProgramRun) -> bytes:
         """Return the prompt for standard input, or nothing if the command expects the prompt elsewhere."""
-        return super().stdin(run) if self.command(run.order.option, run.settings).prompt == "stdin" else b""
+        return super().build_input(run) if self.load_command(run.order.option, run.settings).prompt == "stdin" else b""
 
-    def hear(self, run: Run) -> CommandOutput:
+    def create_reader(self, run: ProgramRun) -> CommandOutputReader:
         """Return a reader for the run's output."""
-        return CommandOutput(
-            self.command(run.order.option, run.settings), functools.partial(_content, run.order.directory)
+        return CommandOutputReader(
+            self.load_command(run.order.option, run.settings),
+            functools.partial(_read_delivery_file, run.order.directory),
         )
 
 
-def _content(directory: Path, name: str) -> str | None:
+def _read_delivery_file(directory: Path, name: str) -> str | None:
     """Read a file in a delivery's folder without following links; None if it is missing."""
     try:
-        with opened(directory) as folder:
+        with open_folder(directory) as folder:
             return read_below(name, folder, MAX_ANSWER).decode("utf-8", "replace")
     except OSError:
         return None

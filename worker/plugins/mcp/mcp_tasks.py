@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from api_client.contract.interruption import Answerer, Interruption
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import question_of
-from worker.plugins.mcp.mcp_tools import RelayError, TurnTools, task_of
+from worker.plugins.mcp.mcp_tools import RelayError, TurnTools, build_turn_task
 
 if TYPE_CHECKING:
     from mcp.server.extension import Extension
@@ -25,9 +25,9 @@ _POLL_MS = 1000
 Turn = dict[str, Any]
 
 
-def detailed(turn: Turn) -> dict[str, Any]:
+def build_task(turn: Turn) -> dict[str, Any]:
     """Build the extension's task from a turn's record; a failed turn is a completed call with an error."""
-    task = task_of(turn)
+    task = build_turn_task(turn)
     since = datetime.fromtimestamp(turn["created_at"], UTC).isoformat()
     status, asked = task["status"], Interruption.from_dict(turn.get("interruption") or {})
     found: dict[str, Any] = {
@@ -39,7 +39,7 @@ def detailed(turn: Turn) -> dict[str, Any]:
         "pollIntervalMs": _POLL_MS,
     }
     if status == "input_required" and asked and asked.who != Answerer.OPERATOR and question_of(asked).chat:
-        found["inputRequests"] = {_question(turn): _elicitation(question_of(asked))}
+        found["inputRequests"] = {_question_name(turn): _build_elicitation(question_of(asked))}
     elif status == "input_required":  # the question is for an operator, who decides in the inbox
         found |= {"status": "working", "statusMessage": task["error"]}
     elif status in {"completed", "failed"}:
@@ -49,18 +49,18 @@ def detailed(turn: Turn) -> dict[str, Any]:
     return found
 
 
-def _question(turn: Turn) -> str:
+def _question_name(turn: Turn) -> str:
     return f"{turn['suspended_at']!r}"
 
 
-def _elicitation(question: QuestionView) -> dict[str, Any]:
+def _build_elicitation(question: QuestionView) -> dict[str, Any]:
     decision = {"type": "string", "enum": [each.decision for each in question.choices if not each.takes]}
     schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
     params = {"mode": "form", "message": f"{question.title}\n{question.chat}", "requestedSchema": schema}
     return {"method": "elicitation/create", "params": params}
 
 
-def decision(response: dict[str, Any], turn: Turn) -> str:
+def read_decision(response: dict[str, Any], turn: Turn) -> str:
     """Return the user's decision from a response; empty if there is none. Declining counts as silence."""
     asked = Interruption.from_dict(turn.get("interruption") or {})
     if not asked or not response:
@@ -71,7 +71,7 @@ def decision(response: dict[str, Any], turn: Turn) -> str:
     return said if said in {each.decision for each in question_of(asked).choices if not each.takes} else ""
 
 
-def extension(tools: TurnTools) -> Extension:
+def build_extension(tools: TurnTools) -> Extension:
     """Build the tasks extension for ``MCPServer``."""
     from mcp.server.extension import Extension, MethodBinding
     from mcp.shared.exceptions import MCPError
@@ -82,7 +82,7 @@ def extension(tools: TurnTools) -> Extension:
         task_id: str = Field(alias="taskId")
         input_responses: dict[str, dict[str, Any]] = Field(default={}, alias="inputResponses")
 
-    def method(name: str, handle: Callable[[Named], Awaitable[dict[str, Any]]]) -> MethodBinding:
+    def bind_method(name: str, handle: Callable[[Named], Awaitable[dict[str, Any]]]) -> MethodBinding:
         async def handler(_: Any, params: Any) -> dict[str, Any]:
             try:
                 return {"resultType": "complete", **await handle(params)}
@@ -91,25 +91,29 @@ def extension(tools: TurnTools) -> Extension:
 
         return MethodBinding(name, Named, handler)
 
-    async def get(params: Named) -> dict[str, Any]:
-        return detailed(await tools.turn(params.task_id))
+    async def get_task(params: Named) -> dict[str, Any]:
+        return build_task(await tools.fetch_turn(params.task_id))
 
-    async def update(params: Named) -> dict[str, Any]:
-        turn = await tools.turn(params.task_id)
-        said = decision(params.input_responses.get(_question(turn), {}), turn)
+    async def update_task(params: Named) -> dict[str, Any]:
+        turn = await tools.fetch_turn(params.task_id)
+        said = read_decision(params.input_responses.get(_question_name(turn), {}), turn)
         if said and turn["state"] == "suspended":
-            await tools.decide(turn, said)
+            await tools.submit_decision(turn, said)
         return {}
 
-    async def cancel(params: Named) -> dict[str, Any]:
-        await tools.cancel(params.task_id)
+    async def cancel_task(params: Named) -> dict[str, Any]:
+        await tools.cancel_turn(params.task_id)
         return {}
 
     class Tasks(Extension):
         identifier = TASKS
 
         def methods(self) -> list[MethodBinding]:
-            return [method("tasks/get", get), method("tasks/update", update), method("tasks/cancel", cancel)]
+            return [
+                bind_method("tasks/get", get_task),
+                bind_method("tasks/update", update_task),
+                bind_method("tasks/cancel", cancel_task),
+            ]
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
             """Return a task if the client supports tasks; otherwise let the tool wait for the turn."""
@@ -119,8 +123,8 @@ def extension(tools: TurnTools) -> Extension:
                 return await call_next(ctx)
             words = {name: str(given.get(name) or "") for name in ("message", "model", "session", "key")}
             try:
-                turn_id = await tools.submitted(ctx, **words)
-                return {"resultType": "task", **detailed(await tools.turn(turn_id)), "status": "working"}
+                turn_id = await tools.submit_turn(ctx, **words)
+                return {"resultType": "task", **build_task(await tools.fetch_turn(turn_id)), "status": "working"}
             except RelayError as error:
                 content = [{"type": "text", "text": str(error)}]
                 return {"resultType": "complete", "content": content, "isError": True}

@@ -51,7 +51,7 @@ class RelayAccess:
     key: str
     patience: float
 
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
+    async def send_request(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
         """Send a request, and retry while the relay is unavailable.
 
         Args:
@@ -70,7 +70,7 @@ class RelayAccess:
                 try:
                     answer = await client.request(method, path, json=body)
                     if answer.status_code not in _LATER:
-                        return _read(answer)
+                        return _read_response(answer)
                     said = f"it answers {answer.status_code}"
                 except httpx2.TransportError as error:
                     said = str(error) or type(error).__name__
@@ -80,7 +80,7 @@ class RelayAccess:
                 delay = min(2 * delay, _LAST_LOOK)
 
 
-def _read(answer: Any) -> Any:
+def _read_response(answer: Any) -> Any:
     try:
         data = answer.json()
     except ValueError:
@@ -91,7 +91,7 @@ def _read(answer: Any) -> Any:
     return data
 
 
-def _checked(turn_id: str) -> str:
+def _quote_turn_id(turn_id: str) -> str:
     """Quote a turn id for a path; other texts could name another route."""
     try:
         check_turn_id(turn_id)
@@ -100,7 +100,7 @@ def _checked(turn_id: str) -> str:
     return quote(turn_id, safe="")
 
 
-def task_of(turn: Mapping[str, Any]) -> TurnTask:
+def build_turn_task(turn: Mapping[str, Any]) -> TurnTask:
     """Build a tool's result from a turn's record."""
     word = turn.get("outcome") or turn["state"]
     status = _STATUS.get(word, "failed" if turn.get("outcome") else "working")
@@ -124,37 +124,37 @@ class TurnTools:
         self._relay, self._model, self._wait = relay, model, wait
         self._process = secrets.token_hex(16)
 
-    def name_of(self, request: Any) -> str:
+    def idempotency_key(self, request: Any) -> str:
         """Return the idempotency key of a tool call."""
         meta = request.meta if isinstance(request.meta, Mapping) else {}
         named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
         return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
 
-    async def submit(
+    async def submit_and_wait(
         self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
     ) -> TurnTask:
         """Submit a turn and wait for its end."""
-        return await self.followed(await self.submitted(request, message, model, session, key), progress, wait)
+        return await self.await_turn(await self.submit_turn(request, message, model, session, key), progress, wait)
 
-    async def submitted(self, request: Any, message: str, model: str, session: str, key: str) -> str:
+    async def submit_turn(self, request: Any, message: str, model: str, session: str, key: str) -> str:
         """Submit a turn and return its id."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
-        turn = await self._relay.ask(
-            "POST", "/v1/turns", body, f"mcp-{quote(key, safe='')}" if key else self.name_of(request)
+        turn = await self._relay.send_request(
+            "POST", "/v1/turns", body, f"mcp-{quote(key, safe='')}" if key else self.idempotency_key(request)
         )
         return str(turn["turn_id"])
 
-    async def turn(self, turn_id: str) -> dict[str, Any]:
+    async def fetch_turn(self, turn_id: str) -> dict[str, Any]:
         """Fetch the turn's record from the relay."""
-        found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{_checked(turn_id)}")
+        found: dict[str, Any] = await self._relay.send_request("GET", f"/v1/turns/{_quote_turn_id(turn_id)}")
         return found
 
-    async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
+    async def await_turn(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
         """Wait until the turn ends, needs a person, or the time is up; report progress meanwhile."""
         ends, delay, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
-            task = task_of(await self.turn(turn_id))
+            task = build_turn_task(await self.fetch_turn(turn_id))
             if task["status"] != "working" or anyio.current_time() > ends:
                 return task
             looks += 1
@@ -162,16 +162,16 @@ class TurnTools:
             await anyio.sleep(delay)
             delay = min(1.5 * delay, _LAST_LOOK)
 
-    async def cancel(self, turn_id: str) -> TurnTask:
+    async def cancel_turn(self, turn_id: str) -> TurnTask:
         """Cancel a turn. Idempotent."""
-        await self._relay.ask("POST", f"/v1/turns/{_checked(turn_id)}/cancel")
-        return task_of(await self.turn(turn_id))
+        await self._relay.send_request("POST", f"/v1/turns/{_quote_turn_id(turn_id)}/cancel")
+        return build_turn_task(await self.fetch_turn(turn_id))
 
-    async def decide(self, turn: Mapping[str, Any], decision: str) -> None:
+    async def submit_decision(self, turn: Mapping[str, Any], decision: str) -> None:
         """Submit a person's decision about a suspended turn, unless the turn has continued meanwhile."""
         body = {"decision": decision, "suspended_at": turn["suspended_at"]}
         try:
-            await self._relay.ask("POST", f"/v1/inbox/{_checked(turn['turn_id'])}/decision", body)
+            await self._relay.send_request("POST", f"/v1/inbox/{_quote_turn_id(turn['turn_id'])}/decision", body)
         except RelayError as error:
             if "[turn_not_suspended]" not in str(error):
                 raise

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from worker.plugins.mcp.mcp_tasks import extension
+from worker.plugins.mcp.mcp_tasks import build_extension
 from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTask, TurnTools
 
 
-def serve(tools: TurnTools, version: str) -> None:
+def serve_tools(tools: TurnTools, version: str) -> None:
     """Serve the tools over standard input and output until the input ends."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
@@ -26,26 +26,26 @@ def serve(tools: TurnTools, version: str) -> None:
     ) -> TurnTask:
         try:
             request, progress = ctx.request_context, ctx.report_progress
-            return await tools.submit(request, progress, message, model, session, key, wait_seconds)
+            return await tools.submit_and_wait(request, progress, message, model, session, key, wait_seconds)
         except RelayError as error:
             raise ToolError(str(error)) from None
 
     async def get_turn(turn_id: str, ctx: Context[Any, Any], wait_seconds: float = 0) -> TurnTask:
         try:
-            return await tools.followed(turn_id, ctx.report_progress, wait_seconds)
+            return await tools.await_turn(turn_id, ctx.report_progress, wait_seconds)
         except RelayError as error:
             raise ToolError(str(error)) from None
 
     async def cancel_turn(turn_id: str) -> TurnTask:
         try:
-            return await tools.cancel(turn_id)
+            return await tools.cancel_turn(turn_id)
         except RelayError as error:
             raise ToolError(str(error)) from None
 
     # The SDK resolves annotations by name in the module's namespace.
     for tool in (submit_turn, get_turn):
         tool.__annotations__["ctx"] = Context
-    server = MCPServer("helix-turns", version=version, log_level="WARNING", extensions=[extension(tools)])
+    server = MCPServer("helix-turns", version=version, log_level="WARNING", extensions=[build_extension(tools)])
     server.add_tool(
         submit_turn,
         description="Ask another agent, durably: its answer is checked, and asked again until it passes. Waits for the "
@@ -75,4 +75,4 @@ def mcp(url: str, key: str, model: str, wait: float, patience: float) -> None:
         raise click.UsageError(f"--url must begin with http:// or https://, not {url!r}")
     if find_spec("mcp") is None:
         raise click.UsageError("the MCP SDK is not installed: pip install '.[mcp]' in the checkout")
-    serve(TurnTools(RelayAccess(url.rstrip("/"), key, patience), model, wait), version("helix-turns"))
+    serve_tools(TurnTools(RelayAccess(url.rstrip("/"), key, patience), model, wait), version("helix-turns"))

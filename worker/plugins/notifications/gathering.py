@@ -16,7 +16,7 @@ from api_client.notifications.outbox import Notices
 from api_client.policies.flows import GUARD, Flows, RolledBack
 from api_client.store import Store
 from api_client.workers.reports import written_reports
-from worker.plugins.notifications.outgoing import wanted
+from worker.plugins.notifications.outgoing import is_wanted
 
 log = structlog.get_logger()
 
@@ -25,21 +25,21 @@ _GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
 _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
-async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
+async def gather_notifications(settings: Settings, store: Store, outbox: Notices) -> None:
     """Put all new notifications into the outbox."""
-    await _turns(settings, outbox, suspended=False)
-    await _turns(settings, outbox, suspended=True)
+    await _gather_turns(settings, outbox, suspended=False)
+    await _gather_turns(settings, outbox, suspended=True)
     seconds, _ = await store.ask(store.redis.time())  # workers report by the store's clock
-    found = [*gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
+    found = [*find_gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
     if len(settings.flow_version) > 1:
-        found += rolled_back_by_itself(settings, await Flows(store).said(), time.time())
+        found += find_rollbacks(settings, await Flows(store).said(), time.time())
     for notice in found:
-        if wanted(settings, notice.kind):
+        if is_wanted(settings, notice.kind):
             await outbox.put(notice)
 
 
-async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> None:
-    notices_of = _of_suspended if suspended else _of_ended
+async def _gather_turns(settings: Settings, outbox: Notices, *, suspended: bool) -> None:
+    notices_of = _notify_suspended if suspended else _notify_finished
     async for turn_id, record in outbox.new_turns(suspended=suspended):
         try:
             found = list(notices_of(settings, turn_id, record))
@@ -47,11 +47,11 @@ async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> Non
             log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
             continue
         for notice in found:
-            if wanted(settings, notice.kind):
+            if is_wanted(settings, notice.kind):
                 await outbox.put(notice)
 
 
-def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+def _notify_finished(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
     outcome = record["outcome"]
     at = int(record["finished_at"] or 0) / 1000
     if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):
@@ -59,18 +59,18 @@ def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Itera
         yield Notice(kind=f"response.{status}", subject=turn_id, at=at, data={"id": f"resp_{turn_id}"})
     if outcome in _FAILED or outcome == "dead":
         kind = "turn.dead" if outcome == "dead" else "turn.failed"
-        yield Notice(kind=kind, subject=turn_id, at=at, data=_facts(settings, turn_id, record, outcome=outcome))
+        yield Notice(kind=kind, subject=turn_id, at=at, data=_build_data(settings, turn_id, record, outcome=outcome))
 
 
-def _of_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+def _notify_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
     """Yield a notification if the turn is suspended."""
     if record["state"] == "suspended":
         suspended = record["suspended_at"]
-        data = _facts(settings, turn_id, record)
+        data = _build_data(settings, turn_id, record)
         yield Notice(kind="inbox.waiting", subject=f"{turn_id} {suspended}", at=int(suspended or 0) / 1000, data=data)
 
 
-def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
+def _build_data(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
     error = TurnError.from_json(record["error"]) or TurnError()
     facts = {
         "turn_id": turn_id,
@@ -84,7 +84,7 @@ def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
 
 
-def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
+def find_rollbacks(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
     """Yield notifications of flow versions that the guard rolled back in the last day."""
     for version, note in said.items():
         if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
@@ -95,7 +95,7 @@ def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: 
         yield Notice(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
 
 
-def gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
+def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
     """Yield notifications of workers that have been missing for a while."""
     for each in missing(reports, now):
         if _GONE_SECONDS < now - each.at < _OLD_SECONDS:

@@ -10,43 +10,43 @@ from api_client.contract.errors import HelixError
 from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
-from worker.cli.output import number_of
-from worker.cli.store_access import asked
-from worker.plugins.notifications.outgoing import NotSent, addresses, targets
+from worker.cli.output import count_noun
+from worker.cli.store_access import run_with_settings
+from worker.plugins.notifications.outgoing import DeliveryError, list_targets, resolve_addresses
 
 
 def notices(settings: Settings) -> Iterator[Finding]:
     """Check the configuration and the outbox of notifications."""
-    if not targets(settings) or not settings.store_url:
+    if not list_targets(settings) or not settings.store_url:
         yield Finding("notices", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND are empty")
         return
     for url in settings.webhook_urls:
         parts = urlsplit(url)
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
-            addresses(parts.hostname or "", port, allow_inner=settings.webhook_internal == "allowed")
-        except NotSent as error:
+            resolve_addresses(parts.hostname or "", port, allow_inner=settings.webhook_internal == "allowed")
+        except DeliveryError as error:
             yield Finding("webhook", "wrong", str(error), "correct HELIX_WEBHOOK_URLS, or the name's address")
     if settings.webhook_urls and not settings.webhook_secret:
         fix = "set HELIX_WEBHOOK_SECRET to what `turns notices secret` prints, and tell the receiver"
         yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
 
-    async def lists(client: TurnsClient) -> Finding:
-        return found(await client.notices.waiting(), await client.notices.given_up())
+    async def read_outbox(client: TurnsClient) -> Finding:
+        return report_outbox(await client.notices.waiting(), await client.notices.given_up())
 
     try:
-        yield asked(settings, lists)
+        yield run_with_settings(settings, read_outbox)
     except HelixError:
         return  # reported by the checks of the store
 
 
-def found(waiting: list[Entry], dead: list[Entry]) -> Finding:
+def report_outbox(waiting: list[Entry], dead: list[Entry]) -> Finding:
     """Report waiting and undeliverable notifications."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
-        said = f"{number_of(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"
+        said = f"{count_noun(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"
         return Finding("notices", "warning", said, "`turns notices dead`, then `turns notices resend --all`")
     if failing:
-        said = f"{number_of(len(failing), 'notice')} not taken yet: {failing[0].error}"
+        said = f"{count_noun(len(failing), 'notice')} not taken yet: {failing[0].error}"
         return Finding("notices", "warning", said, "is the receiver there? `turns notices test`")
-    return Finding("notices", "ok", f"{number_of(len(waiting), 'notice')} waiting to be sent, none given up")
+    return Finding("notices", "ok", f"{count_noun(len(waiting), 'notice')} waiting to be sent, none given up")

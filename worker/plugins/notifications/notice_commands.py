@@ -13,10 +13,10 @@ from api_client.contract.notices import Entry, Notice
 from api_client.contract.settings import load
 from api_client.resources.notifications import GIVEN_UP, NOTICES
 from worker.cli import NO
-from worker.cli.output import json_option, number_of, one_line, write_said
+from worker.cli.output import count_noun, fit_line, json_option, write_result
 from worker.cli.resources.listing import make_list_command
-from worker.cli.store_access import whoami, with_client
-from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targets
+from worker.cli.store_access import describe_caller, run_with_client
+from worker.plugins.notifications.outgoing import DeliveryError, deliver_notification, list_targets, mask_target
 
 
 @click.group()
@@ -31,7 +31,7 @@ notices.add_command(make_list_command(NOTICES, "list", "List notices that wait t
 notices.add_command(make_list_command(GIVEN_UP, "dead", "List what was given up, the newest first."))
 
 
-def _acting(action: str, past: str, said: str, about: str) -> None:
+def _add_action_command(action: str, past: str, said: str, about: str) -> None:
 
     @click.argument("notice_ids", metavar="[NOTICE]...", nargs=-1)
     @click.option("--all", "everything", is_flag=True, help="All that were given up.")
@@ -40,23 +40,23 @@ def _acting(action: str, past: str, said: str, about: str) -> None:
         if bool(notice_ids) == everything:
             raise click.UsageError("name notices, or --all (see `turns notices dead`)")
 
-        async def act(client: TurnsClient) -> list[str]:
+        async def apply_action(client: TurnsClient) -> list[str]:
             on = client.notices.send_again if action == "resend" else client.notices.drop
-            return await on(notice_ids, by=whoami())
+            return await on(notice_ids, by=describe_caller())
 
-        chosen = with_client(act)
-        write_said(as_json, {past: chosen}, f"{number_of(len(chosen), 'notice')} {said}")
+        chosen = run_with_client(apply_action)
+        write_result(as_json, {past: chosen}, f"{count_noun(len(chosen), 'notice')} {said}")
 
     notices.add_command(click.command(action, help=about)(command))
 
 
-_acting(
+_add_action_command(
     "resend",
     "resent",
     "will be sent again",
     "Send notices that were given up again, for another day. They keep their ids.",
 )
-_acting("drop", "dropped", "dropped", "Take notices off the list of those that were given up.")
+_add_action_command("drop", "dropped", "dropped", "Take notices off the list of those that were given up.")
 
 
 @notices.command()
@@ -64,19 +64,19 @@ _acting("drop", "dropped", "dropped", "Take notices off the list of those that w
 def test(as_json: bool) -> None:
     """Send a test notification to every target from here. Exit code 1 if a target refuses it."""
     settings = load()
-    if not targets(settings):
+    if not list_targets(settings):
         raise click.UsageError("nobody is called: set HELIX_WEBHOOK_URLS or HELIX_NOTICE_COMMAND")
     notice = Notice(kind="notice.test", subject=secrets.token_hex(8), at=time.time(), data={"text": "It works."})
     entry = Entry(notice_id=notice.notice_id, body=notice.body(), put_at=notice.at)
     said: dict[str, str] = {}
-    for target in targets(settings):
+    for target in list_targets(settings):
         try:
-            deliver(settings, target, entry)
-            said[shown(target)] = ""
-        except NotSent as error:
-            said[shown(target)] = str(error)
-    words = "\n".join(f"{target}: {one_line(problem, 300) or 'taken'}" for target, problem in said.items())
-    write_said(as_json, [{"target": target, "error": problem} for target, problem in said.items()], words)
+            deliver_notification(settings, target, entry)
+            said[mask_target(target)] = ""
+        except DeliveryError as error:
+            said[mask_target(target)] = str(error)
+    words = "\n".join(f"{target}: {fit_line(problem, 300) or 'taken'}" for target, problem in said.items())
+    write_result(as_json, [{"target": target, "error": problem} for target, problem in said.items()], words)
     if any(said.values()):
         raise click.exceptions.Exit(NO)
 

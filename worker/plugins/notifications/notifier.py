@@ -14,8 +14,14 @@ from api_client.notifications.outbox import Notices
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.store.connection import OneConnection
-from worker.plugins.notifications.gathering import gather
-from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targets, wanted
+from worker.plugins.notifications.gathering import gather_notifications
+from worker.plugins.notifications.outgoing import (
+    DeliveryError,
+    deliver_notification,
+    is_wanted,
+    list_targets,
+    mask_target,
+)
 
 log = structlog.get_logger()
 
@@ -29,7 +35,7 @@ class Notifier:
 
     def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         self._settings = settings
-        self._targets = targets(settings)
+        self._targets = list_targets(settings)
         self.name, self.seconds = "notifier", _LOOK_SECONDS if self._targets else 0.0
         self._store = Store(settings, connection)
         self._outbox = Notices(self._store, Audit(self._store))
@@ -44,16 +50,16 @@ class Notifier:
         """Gather new notifications and send all that are due."""
         if not await self._outbox.may_send():
             return
-        await gather(self._settings, self._store, self._outbox)
+        await gather_notifications(self._settings, self._store, self._outbox)
         while await self._outbox.may_send():
             due = await self._outbox.due(_DUE_AT_ONCE)
             if not due:
                 break
-            await asyncio.gather(*map(self._send, due))
+            await asyncio.gather(*map(self._send_notification, due))
         await self._outbox.forget_old()
 
-    async def _send(self, entry: Entry) -> None:
-        if not wanted(self._settings, entry.kind):  # relays store notifications of every kind
+    async def _send_notification(self, entry: Entry) -> None:
+        if not is_wanted(self._settings, entry.kind):  # relays store notifications of every kind
             await self._outbox.sent(entry)
             return
         taken: list[str] = []
@@ -65,11 +71,13 @@ class Notifier:
                 return  # another process has taken over
             reach("notice.due")
             try:
-                await asyncio.get_running_loop().run_in_executor(self._senders, deliver, self._settings, target, entry)
+                await asyncio.get_running_loop().run_in_executor(
+                    self._senders, deliver_notification, self._settings, target, entry
+                )
                 taken.append(target)
                 reach("notice.taken")
-            except NotSent as error:
-                problems.append(f"{shown(target)}: {error}")
+            except DeliveryError as error:
+                problems.append(f"{mask_target(target)}: {error}")
         if not problems:
             await self._outbox.sent(entry)
             log.info("notice.sent", notice=entry.notice_id, kind=entry.kind, tries=entry.tries + 1)

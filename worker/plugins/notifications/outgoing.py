@@ -24,11 +24,11 @@ _SECONDS = 10.0
 _MOST_READ = 65_536
 
 
-class NotSent(Exception):
+class DeliveryError(Exception):
     """Raised when a target does not accept a notification; the message gives the reason."""
 
 
-def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
+def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
     """Resolve a host to its addresses, and refuse addresses of an inner network.
 
     Raises:
@@ -37,15 +37,15 @@ def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise NotSent(f"{host} has no address: {error}") from None
+        raise DeliveryError(f"{host} has no address: {error}") from None
     numbers = list(dict.fromkeys(str(each[4][0]) for each in found))
     if not allow_inner and (refused := [number for number in numbers if is_inner(number)]):
         said = f"{host} leads to {refused[0]}, an inner address; HELIX_WEBHOOK_INTERNAL=allowed lets it"
-        raise NotSent(said)
+        raise DeliveryError(said)
     return numbers
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
+def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
     """POST a body to a URL; a 2xx status is success.
 
     Raises:
@@ -56,8 +56,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool
     port = parts.port or (443 if tls else 80)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     said = ""
-    for address in addresses(host, port, allow_inner=allow_inner):
-        connection = _Checked(host, port, address, tls=tls)
+    for address in resolve_addresses(host, port, allow_inner=allow_inner):
+        connection = _PinnedConnection(host, port, address, tls=tls)
         try:
             connection.request("POST", path, body, dict(headers))
             answer = connection.getresponse()
@@ -70,11 +70,11 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool
         if 200 <= answer.status < 300:
             return
         moved = ", redirects are not followed" if 300 <= answer.status < 400 else ""
-        raise NotSent(f"{host} answers {answer.status}{moved}")
-    raise NotSent(said)
+        raise DeliveryError(f"{host} answers {answer.status}{moved}")
+    raise DeliveryError(said)
 
 
-class _Checked(http.client.HTTPConnection):
+class _PinnedConnection(http.client.HTTPConnection):
     """An HTTP connection to a resolved address that still names the host in request and certificate."""
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
@@ -99,37 +99,37 @@ _KEPT = ("PATH", "HOME", "LANG", "TZ")
 COMMAND = "command"
 
 
-def targets(settings: Settings) -> tuple[str, ...]:
+def list_targets(settings: Settings) -> tuple[str, ...]:
     """Return the names of the targets: URLs, and ``command``."""
     return (*settings.webhook_urls, *([COMMAND] if settings.notice_command else ()))
 
 
-def shown(target: str) -> str:
+def mask_target(target: str) -> str:
     """Return a target without path and query, which often contain a secret."""
     parts = urlsplit(target)
     return f"{parts.scheme}://{parts.hostname}" if parts.scheme else target
 
 
-def wanted(settings: Settings, kind: str) -> bool:
+def is_wanted(settings: Settings, kind: str) -> bool:
     """Return True if notifications of this kind are sent. ``response.*`` selects all kinds with this prefix."""
     return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
 
 
-def deliver(settings: Settings, target: str, entry: Entry) -> None:
+def deliver_notification(settings: Settings, target: str, entry: Entry) -> None:
     """Deliver a notification to one target.
 
     Raises:
         NotSent: the target did not accept it.
     """
     if target == COMMAND:
-        _run(settings.notice_command, entry)
+        _run_command(settings.notice_command, entry)
         return
     headers = {"content-type": "application/json", "user-agent": "helix-turns"}
     headers |= signed(settings.webhook_secret, entry.notice_id, entry.body, time.time())
-    post(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
+    post_body(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
 
 
-def _run(command: str, entry: Entry) -> None:
+def _run_command(command: str, entry: Entry) -> None:
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
     try:
@@ -142,19 +142,19 @@ def _run(command: str, entry: Entry) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        raise NotSent(f"the command cannot be started: {error}") from error
-    with _ended(process):
+        raise DeliveryError(f"the command cannot be started: {error}") from error
+    with _kill_afterwards(process):
         try:
             _, said = process.communicate(entry.body.encode() + b"\n", timeout=_COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
-            raise NotSent(f"the command takes longer than {_COMMAND_SECONDS:g} s") from None
+            raise DeliveryError(f"the command takes longer than {_COMMAND_SECONDS:g} s") from None
     if process.returncode:
         words = said.decode(errors="replace").strip().splitlines()
-        raise NotSent(f"the command ended with {process.returncode}{': ' + words[-1][:200] if words else ''}")
+        raise DeliveryError(f"the command ended with {process.returncode}{': ' + words[-1][:200] if words else ''}")
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _kill_afterwards(process: subprocess.Popen[bytes]) -> Iterator[None]:
     try:
         yield
     finally:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from api_client.contract.session_files import SessionFilesTooLarge
 from worker.files import recording
-from worker.files.recent import Recent
-from worker.files.safe_io import DIRECTORY, made, read_below
+from worker.files.recent import RecentEntries
+from worker.files.safe_io import DIRECTORY, ensure_folder, read_below
 from worker.files.session import KEPT
-from worker.files.session_fence import HELD, FencedPlace
+from worker.files.session_fence import HELD, FencedSessionFolder
 from worker.plugins.object_store.objects import Objects, contents
 from worker.plugins.object_store.snapshots import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
 
@@ -43,7 +43,7 @@ class _Seen(NamedTuple):
     changed: int
 
 
-_known: Recent[Path, dict[str, tuple[_Seen, str]]] = Recent(most=256)
+_known: RecentEntries[Path, dict[str, tuple[_Seen, str]]] = RecentEntries(most=256)
 
 
 def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
@@ -113,7 +113,7 @@ def _digest(name: str, folder: int) -> str:
         os.close(fd)
 
 
-def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> int:
+def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: Objects) -> int:
     """Change the holder's folder to the content of a snapshot, and return the number of fetched files.
 
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
@@ -146,7 +146,7 @@ def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> 
     return sum(map(len, lacking.values()))
 
 
-def _remove(holder: FencedPlace, here: FolderState, wanted: FolderState) -> None:
+def _remove(holder: FencedSessionFolder, here: FolderState, wanted: FolderState) -> None:
     known = {path.split("/")[1] for path in wanted.folders if path.startswith(f"{_ATTEMPTS}/")}
     gone: set[str] = set()
     for path in sorted(here.folders | here.files.keys() | here.links.keys()):
@@ -158,17 +158,17 @@ def _remove(holder: FencedPlace, here: FolderState, wanted: FolderState) -> None
         gone.add(path)
         with ExitStack() as stack:
             folder, name = _above(path, holder.session, stack)
-            holder.remove(name, folder)
+            holder.remove_entry(name, folder)
 
 
 def _kind(path: str, found: FolderState) -> str:
     return "folder" if path in found.folders else "link" if path in found.links else "file" * (path in found.files)
 
 
-def _put(holder: FencedPlace, path: str, each: StoredFile, content: bytes) -> None:
+def _put(holder: FencedSessionFolder, path: str, each: StoredFile, content: bytes) -> None:
     with ExitStack() as stack:
         folder, name = _above(path, holder.session, stack)
-        holder.replace(name, content, folder, durable=False)
+        holder.replace_file(name, content, folder, durable=False)
         if each.mode != _PLAIN:
             fd = os.open(name, _OLD, dir_fd=folder)
             stack.callback(os.close, fd)
@@ -179,7 +179,7 @@ def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
     *parts, name = PurePosixPath(path).parts
     folder = session
     for part in parts:
-        folder = stack.enter_context(made(folder, part))
+        folder = stack.enter_context(ensure_folder(folder, part))
     return folder, name
 
 

@@ -23,9 +23,9 @@ from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.work import find_work
 from api_client.turns.record.ledger import Ledger
-from worker.files.recent import Recent
-from worker.files.safe_io import opened
-from worker.files.session_fence import fenced_writes
+from worker.files.recent import RecentEntries
+from worker.files.safe_io import open_folder
+from worker.files.session_fence import open_fenced
 from worker.plugins.object_store.folder import bring, packed
 from worker.plugins.object_store.objects import SHORT_PATIENCE, Objects, snapshot_at
 from worker.plugins.object_store.snapshots import Snapshot
@@ -51,7 +51,7 @@ class SnapshotStore:
             objects or Objects(settings),
         )
         #: Snapshots made or read by this process.
-        self._read: Recent[str, Snapshot] = Recent(most=64)
+        self._read: RecentEntries[str, Snapshot] = RecentEntries(most=64)
         self._short = Objects(settings, SHORT_PATIENCE)
         self._away = False
 
@@ -68,10 +68,10 @@ class SnapshotStore:
         tries_left = _TRIES
         while text:
             try:
-                with fenced_writes(folder, lease.claim.token, stays=True) as holder:
+                with open_fenced(folder, lease.claim.token, stays=True) as holder:
                     if lease.lapsed:
                         self._threads.asked(lease.confirm(self._ledger))
-                    holder.take()
+                    holder.revoke_earlier_holders()
                     fetched = bring(holder, snapshot.manifest, self._objects)
                 break
             except FileNotFoundError:
@@ -135,7 +135,7 @@ class SnapshotStore:
         name = f"{session_digest(turn.request.session_id)}/{turn.turn_id}.{token}.{secrets.token_hex(4)}"
         grace = self._settings.files_grace_seconds
         try:
-            with opened(folder) as session:
+            with open_folder(folder) as session:
                 made = packed(folder, session, name, base, most_bytes=most_bytes, grace=grace)
         except FileNotFoundError:  # no agent of the session worked on this machine
             return

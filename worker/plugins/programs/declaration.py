@@ -65,27 +65,27 @@ class AgentProgram:
     version: str = ""
 
     @property
-    def asks_here(self) -> bool:
+    def uses_model_proxy(self) -> bool:
         """Return whether the program calls its model through our model proxy."""
-        return self.names("url")
+        return self.uses_placeholder("url")
 
-    def names(self, name: str) -> bool:
+    def uses_placeholder(self, name: str) -> bool:
         """Return whether the declaration uses a placeholder."""
         texts = (*self.arguments, *self.environment.values(), *self.files.values())
         return any(f"{{{name}}}" in text for text in texts)
 
 
-def filled(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str:
+def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str:
     """Fill in the placeholders of a text; ``quoted`` escapes the values for quotes in JSON or TOML."""
 
-    def value(found: re.Match[str]) -> str:
+    def fill_name(found: re.Match[str]) -> str:
         given = values.get(found[1], "")
         return json.dumps(given, ensure_ascii=False)[1:-1] if quoted else given
 
-    return _NAMED.sub(value, text)
+    return _NAMED.sub(fill_name, text)
 
 
-def template(value: Any) -> str:
+def parse_template(value: Any) -> str:
     """Check that a text has only known placeholders."""
     text = word(value)
     for name in _NAMED.findall(text):
@@ -94,7 +94,7 @@ def template(value: Any) -> str:
     return text
 
 
-def below_home(value: Any) -> str:
+def parse_relative_path(value: Any) -> str:
     """Check that a path in a declaration is relative and does not leave its folder."""
     path = PurePosixPath(word(value))
     if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -102,25 +102,27 @@ def below_home(value: Any) -> str:
     return str(path)
 
 
-def templates(value: Any) -> dict[str, str]:
+def parse_templates(value: Any) -> dict[str, str]:
     """Check a mapping of names to texts with placeholders."""
     given = mapping(value)
-    found: dict[str, str] = record(dict.fromkeys(given, template))({name: str(text) for name, text in given.items()})
+    found: dict[str, str] = record(dict.fromkeys(given, parse_template))(
+        {name: str(text) for name, text in given.items()}
+    )
     return found
 
 
-def _files(value: Any) -> dict[str, str]:
-    return {below_home(path): text for path, text in templates(value).items()}
+def _parse_files(value: Any) -> dict[str, str]:
+    return {parse_relative_path(path): text for path, text in parse_templates(value).items()}
 
 
 #: Keys of every declaration.
 KINDS: Mapping[str, Kind] = {
     "program": word,
-    "arguments": each(template, "arguments"),
-    "environment": templates,
-    "files": _files,
-    "instructions": below_home,
-    "state": each(below_home, "paths"),
+    "arguments": each(parse_template, "arguments"),
+    "environment": parse_templates,
+    "files": _parse_files,
+    "instructions": parse_relative_path,
+    "state": each(parse_relative_path, "paths"),
     "api": one_of(APIS),
     "version": word,
 }
@@ -142,6 +144,6 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
     return found
 
 
-def program_of(found: Mapping[str, Any]) -> AgentProgram:
+def build_program(found: Mapping[str, Any]) -> AgentProgram:
     """Build the agent program from a parsed declaration."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from worker.files.safe_io import read_changed
+from worker.files.safe_io import read_cached
 from worker.plugins.programs.declaration import DeclarationError
 
 #: Largest declaration file, in bytes.
@@ -14,10 +14,10 @@ MAX_BYTES = 256 * 2**10
 T = TypeVar("T")
 
 
-def load(path: Path, read: Callable[[str, str], T]) -> T:
+def load_declaration(path: Path, read: Callable[[str, str], T]) -> T:
     """Parse a declaration file with ``read``, which gets text and name; unchanged files are cached.
 
     Raises:
         DeclarationError: the file is unreadable or invalid.
     """
-    return read_changed(path, read, MAX_BYTES, DeclarationError)
+    return read_cached(path, read, MAX_BYTES, DeclarationError)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from worker.files.safe_io import opened, read
-from worker.runners.agent_sessions import continued, file_of, put_aside
-from worker.runners.agent_sessions import keep as keep_session
+from worker.files.safe_io import open_folder, read_file
+from worker.runners.agent_sessions import discard_session, find_continued_session, session_file
+from worker.runners.agent_sessions import keep_session as keep_session
 from worker.runners.base import Order
 
 #: Largest state that is kept, in bytes, both unpacked and packed.
@@ -47,14 +47,14 @@ class KeptSession:
     content: bytes = b""
 
 
-def kept_for(order: Order) -> KeptSession:
+def find_kept_session(order: Order) -> KeptSession:
     """Find the agent session that a run continues."""
-    if found := continued(order, _ENDING, MAX_STATE, _read):
+    if found := find_continued_session(order, _ENDING, MAX_STATE, _unpack_notes):
         return replace(found[2], agent_session=found[0], knows=found[1])
     return KeptSession()
 
 
-def _read(content: bytes) -> KeptSession:
+def _unpack_notes(content: bytes) -> KeptSession:
     """Read the notes of a kept session."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
@@ -64,7 +64,7 @@ def _read(content: bytes) -> KeptSession:
         raise ValueError(f"it is damaged: {error!r}") from error
 
 
-def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
+def create_home(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
     """Create a run's HOME with the kept state and our files, which take precedence.
 
     Raises:
@@ -83,24 +83,24 @@ def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def keep(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
+def keep_state(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
     """Keep a complete run's session and return its name, or an empty text on failure."""
-    return keep_session(order, _ENDING, lambda: _packed(home, state, {"session": session, "spent": spent}))
+    return keep_session(order, _ENDING, lambda: _pack_state(home, state, {"session": session, "spent": spent}))
 
 
-def forget(order: Order, kept: KeptSession) -> None:
+def forget_session(order: Order, kept: KeptSession) -> None:
     """Put aside a session that its agent rejects, so that the next run starts fresh."""
     if kept.agent_session:
-        put_aside(file_of(order, kept.agent_session, _ENDING))
+        discard_session(session_file(order, kept.agent_session, _ENDING))
 
 
-def _packed(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes:
+def _pack_state(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes:
     packed, size = io.BytesIO(), 0
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         archive.writestr(_NOTES, json.dumps(notes))
-        for path in _files(home, state):
-            with opened(path.parent) as folder:
-                content = read(path.name, folder, MAX_STATE)
+        for path in _state_files(home, state):
+            with open_folder(path.parent) as folder:
+                content = read_file(path.name, folder, MAX_STATE)
             size += len(content)
             if size > MAX_STATE:
                 raise ValueError(f"its state has more than {MAX_STATE} bytes")
@@ -108,7 +108,7 @@ def _packed(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes
     return packed.getvalue()
 
 
-def _files(home: Path, state: Sequence[str]) -> Iterator[Path]:
+def _state_files(home: Path, state: Sequence[str]) -> Iterator[Path]:
     """Yield the regular files below the state's paths, without following links."""
     root = home.resolve()
     for name in state:

@@ -16,32 +16,32 @@ from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
 from worker.enforcement.tool_call_log import ToolCallLog
 from worker.files.safe_io import SHORT_OF
-from worker.files.workspace import RESPONSE, written_files
+from worker.files.workspace import RESPONSE, read_accepted_files
 from worker.plugins.programs import home as homes
-from worker.plugins.programs.declaration import APIS, AgentProgram, DeclarationError, filled
+from worker.plugins.programs.declaration import APIS, AgentProgram, DeclarationError, fill_template
 from worker.plugins.programs.home import KeptSession
-from worker.runners.agent_sessions import home_of, instructions_of
+from worker.runners.agent_sessions import home_folder, read_instructions
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, config_error, not_begun
-from worker.runners.claude.cli_prompt import prompt_for
+from worker.runners.claude.cli_prompt import build_prompt
 from worker.runners.claude.command import writable_paths
 from worker.runners.claude.hooks import readable_entries
-from worker.runners.guard.box import DOOR, Bind
-from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, own_environment
-from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.guard.process_runner import Play, ProcessRunner, RunReader
-from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.pricing import charged
+from worker.runners.guard.box import PROXY_URL, SandboxMount
+from worker.runners.guard.footprint import ResourceLimits
+from worker.runners.guard.launch import Launch, build_environment
+from worker.runners.guard.outbound import AllowedDestinations, Upstream
+from worker.runners.guard.process_runner import PreparedRun, ProcessRunner, RunReader
+from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.pricing import compute_usage
 from worker.runners.sent import SentInput
-from worker.runners.tool_rules.agent_tools import agent_of, unheld
-from worker.runners.transcript import Transcript, judge
-from worker.runners.witnessed import ObservedCalls, weigh
+from worker.runners.tool_rules.agent_tools import find_agent, find_uncontrolled
+from worker.runners.transcript import EventReader, judge_transcript
+from worker.runners.witnessed import ObservedCalls, check_observed_calls
 
 #: Placeholder of the key, which the model proxy adds.
 PLACEHOLDER = "in-the-box"
 
 
-class Heard(Protocol):
+class OutputReader(Protocol):
     """Reader of an agent's output and final report."""
 
     @property
@@ -70,7 +70,7 @@ class Heard(Protocol):
         ...
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def reported_facts(self) -> Mapping[str, Any]:
         """The agent's facts about itself for the evidence, JSON-ready."""
         ...
 
@@ -78,13 +78,13 @@ class Heard(Protocol):
         """Read one line of output. Raises ``AnswerTooLong``."""
         ...
 
-    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+    def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return the verdict from the agent's own evidence. May read its folder."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ProgramRun:
     """One run of an agent program, with its settings and its kept session."""
 
     order: Order
@@ -99,7 +99,7 @@ class Run:
     def prompt(self) -> str:
         """The prompt: the session's instructions, the conversation, and a person's decision."""
         order = self.order
-        asked = prompt_for(
+        asked = build_prompt(
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
         ).decode()
         before = "" if self.program.instructions or self.kept.knows else self.instructions
@@ -109,7 +109,7 @@ class Run:
     @property
     def instructions(self) -> str:
         """The content of the session's CLAUDE.md, or an empty text."""
-        return instructions_of(self.order)
+        return read_instructions(self.order)
 
     @property
     def images(self) -> list[Path]:
@@ -119,11 +119,11 @@ class Run:
         return [path for path in paths if path.is_file()]
 
     @property
-    def values(self) -> dict[str, str]:
+    def placeholder_values(self) -> dict[str, str]:
         """The values for the placeholders in the agent's declaration."""
         return {
             "model": self.model,
-            "url": DOOR,
+            "url": PROXY_URL,
             "key": PLACEHOLDER,
             "home": str(self.home),
             "directory": str(self.order.directory),
@@ -138,89 +138,92 @@ class ProgramRunner(ProcessRunner):
 
     name = ""
     #: True if a model chooses the agent's actions: use a sandbox wherever the machine can make one.
-    wanted = True
+    needs_sandbox = True
     #: True if the agent can be limited to reading.
     can_only_read = True
     #: True if the agent's tool calls obey the policy's ``tools``; other agents run no turns with such rules.
-    holds_tools = False
+    obeys_tool_rules = False
     #: True if a complete run needs at least one model call seen by the model proxy.
-    needs_witness = True
+    needs_observed_call = True
     #: True if each failed call leaves a gap in the answer; in an agent's loop with tools, helpers may fail.
     needs_every_call = False
 
-    def model(self, option: str) -> str:
+    def requested_model(self, option: str) -> str:
         """Return the model requested from the service: the part of the option after the agent's name."""
         return option.partition(":")[2]
 
-    def program(self, option: str, settings: Settings) -> AgentProgram:
+    def load_program(self, option: str, settings: Settings) -> AgentProgram:
         """Return the program that a model's option names. Raises ``DeclarationError``."""
         raise NotImplementedError
 
-    def problem(self, option: str, settings: Settings) -> str:
+    def find_config_problem(self, option: str, settings: Settings) -> str:
         """Return why the settings make every run of this model fail; empty if they do not."""
         try:
-            program = self.program(option, settings)
+            program = self.load_program(option, settings)
         except DeclarationError as error:
             return str(error)
-        if program.asks_here and not settings.openai_url:
+        if program.uses_model_proxy and not settings.openai_url:
             return "the address of its model is missing: url in the model's block, or HELIX_OPENAI_URL"
-        if program.names("model") and not self.model(option):
+        if program.uses_placeholder("model") and not self.requested_model(option):
             return "its service's model is not named: write it behind the agent, as in acp:opencode:MODEL"
         return ""
 
-    def missing(self, option: str, settings: Settings) -> str:
+    def find_missing_program(self, option: str, settings: Settings) -> str:
         """Return which program this machine lacks; empty if it is installed."""
         try:
-            find(self.program(option, settings), settings)
+            find_program(self.load_program(option, settings), settings)
         except (DeclarationError, SettingsError) as error:
             return str(error)
         return ""
 
-    def certified(self, option: str, settings: Settings) -> tuple[str, str]:
+    def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:
         """Return the program's path and its certified version."""
-        program = self.program(option, settings)
-        return find(program, settings), program.version
+        program = self.load_program(option, settings)
+        return find_program(program, settings), program.version
 
     def listed_name(self, option: str, settings: Settings) -> str:
         """Return the model's name in its service's model list; empty if there is no list to check."""
-        program = self.program(option, settings)
-        return self.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
+        program = self.load_program(option, settings)
+        return self.requested_model(option) if program.uses_model_proxy and program.api in {"chat", "responses"} else ""
 
-    def hear(self, run: Run) -> Heard:
+    def create_reader(self, run: ProgramRun) -> OutputReader:
         """Return a reader for the run's output."""
         raise NotImplementedError
 
-    def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
+    def extract_answer(self, run: ProgramRun, heard: OutputReader, witnessed: ObservedCalls | None) -> str:
         """Return the answer in the agent's output."""
         return heard.text
 
-    def interruption(self, run: Run, heard: Heard) -> Interruption | None:
+    def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
         """Return what the turn waits for after a run that ended with a question."""
         return None
 
-    def arguments(self, run: Run) -> Sequence[str]:
+    def build_arguments(self, run: ProgramRun) -> Sequence[str]:
         """Return the command-line arguments of the agent's program."""
-        return [filled(text, run.values) for text in run.program.arguments]
+        return [fill_template(text, run.placeholder_values) for text in run.program.arguments]
 
-    def stdin(self, run: Run) -> bytes:
+    def build_input(self, run: ProgramRun) -> bytes:
         """Return the standard input of the agent's program."""
         return run.prompt.encode()
 
-    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+    def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
         """Return the command that starts the agent, and the mounts that it needs."""
-        return [run.path, *self.arguments(run)], ()
+        return [run.path, *self.build_arguments(run)], ()
 
-    def prepare(self, order: Order) -> Play | RunResult:
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         """Prepare a run; an invalid declaration or a missing program or address is a configuration error."""
-        run = self._run(order)
+        run = self._build_run(order)
         if isinstance(run, RunResult):
             return run
-        reading = self._reading(run)
+        reading = self._build_reader(run)
         try:
-            files = {name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
+            files = {
+                name: fill_template(text, run.placeholder_values, quoted=True)
+                for name, text in run.program.files.items()
+            }
             files |= {run.program.instructions: run.instructions} if run.program.instructions else {}
-            homes.make(run.home, run.kept, {**files, "prompt.txt": run.prompt})
-            return reading.play(self._launch(run))
+            homes.create_home(run.home, run.kept, {**files, "prompt.txt": run.prompt})
+            return reading.with_launch(self._build_launch(run))
         except OSError as error:
             reading.clear()
             return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
@@ -230,97 +233,102 @@ class ProgramRunner(ProcessRunner):
 
     def read_back(self, order: Order) -> RunReader | RunResult:
         """Return a reader for an earlier run's recording."""
-        run = self._run(order)
-        return run if isinstance(run, RunResult) else self._reading(run)
+        run = self._build_run(order)
+        return run if isinstance(run, RunResult) else self._build_reader(run)
 
-    def _run(self, order: Order) -> Run | RunResult:
+    def _build_run(self, order: Order) -> ProgramRun | RunResult:
         settings = self._settings.of_model(order.model)
         if order.read_only and not self.can_only_read:
             return config_error(f"{self.name}: it cannot be kept from writing; name another model for this")
-        if order.tools and not self.holds_tools:
+        if order.tools and not self.obeys_tool_rules:
             return config_error(f"{self.name}: it cannot hold an agent to the policy's tools; name another model")
         for rule in order.tools.rules if order.tools else ():
-            why, never_asks = unheld(rule.get("tool", "*"), agent_of(f"{self.name}:{order.option}"))
+            why, never_asks = find_uncontrolled(rule.get("tool", "*"), find_agent(f"{self.name}:{order.option}"))
             if never_asks and rule.get("do", "ask") != "run":
                 return config_error(f"{self.name}: it cannot be held to the policy's tools: {why}; name another model")
-        if problem := self.problem(order.option, settings) or self.missing(order.option, settings):
+        if problem := self.find_config_problem(order.option, settings) or self.find_missing_program(
+            order.option, settings
+        ):
             return config_error(problem)
-        program = self.program(order.option, settings)
-        kept = homes.kept_for(order) if program.state else KeptSession()
-        return Run(
+        program = self.load_program(order.option, settings)
+        kept = homes.find_kept_session(order) if program.state else KeptSession()
+        return ProgramRun(
             order=order,
             settings=settings,
             program=program,
-            path=find(program, settings),
-            model=self.model(order.option),
-            home=home_of(order),
+            path=find_program(program, settings),
+            model=self.requested_model(order.option),
+            home=home_folder(order),
             kept=kept,
         )
 
-    def _launch(self, run: Run) -> Launch:
-        argv, more = self.started(run)
-        own, stdin = own_environment(run.home, run.settings.agent_env), self.stdin(run)
-        files = {run.home / name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
-        given = {name: filled(text, run.values) for name, text in run.program.environment.items()}
+    def _build_launch(self, run: ProgramRun) -> Launch:
+        argv, more = self.build_command(run)
+        own, stdin = build_environment(run.home, run.settings.agent_env), self.build_input(run)
+        files = {
+            run.home / name: fill_template(text, run.placeholder_values, quoted=True)
+            for name, text in run.program.files.items()
+        }
+        given = {name: fill_template(text, run.placeholder_values) for name, text in run.program.environment.items()}
         return Launch(
             argv=argv,
-            env=own if run.program.asks_here else {**own, **given},
+            env=own if run.program.uses_model_proxy else {**own, **given},
             stdin=stdin,
-            binds=[*binds(run), *more],
+            binds=[*sandbox_binds(run), *more],
             box=run.settings.box,
-            wanted=self.wanted,
+            needs_sandbox=self.needs_sandbox,
             blank_lines=self.blank_lines,
-            bounds=Bounds.of(run.settings),
+            bounds=ResourceLimits.from_settings(run.settings),
             writes=[run.home],
-            outbound=outbound(run),
-            door_env=given,
-            door_stdin=stdin,
-            door_files=files,
+            outbound=allowed_destinations(run),
+            proxy_env=given,
+            proxy_stdin=stdin,
+            proxy_files=files,
         )
 
-    def _reading(self, run: Run) -> RunReader:
-        heard = self.hear(run)
+    def _build_reader(self, run: ProgramRun) -> RunReader:
+        heard = self.create_reader(run)
 
-        def conclude(ending: Ending, emit: Emit) -> RunResult:
-            result = self._concluded(run, heard, ending, emit)
+        def conclude(ending: RunEnding, emit: Emit) -> RunResult:
+            result = self._conclude_run(run, heard, ending, emit)
             asks = result.completion.verdict is Verdict.ASKS
-            return replace(result, interruption=self.interruption(run, heard)) if asks else result
+            return replace(result, interruption=self.find_interruption(run, heard)) if asks else result
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
         return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
-    def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
-        order, evidence = run.order, {**ending.evidence, **heard.said}
+    def _conclude_run(self, run: ProgramRun, heard: OutputReader, ending: RunEnding, emit: Emit) -> RunResult:
+        order, evidence = run.order, {**ending.evidence, **heard.reported_facts}
         if ending.finished:  # the exit code is from our kill
             ending = replace(ending, exit=replace(ending.exit, code=0))
-        written = written_files(order.directory).get(RESPONSE, "").strip()
-        text = written or self.answer(run, heard, ending.witnessed)
-        completion = weigh(
-            stopped(ending, order, evidence) or heard.judge(ending, evidence),
+        written = read_accepted_files(order.directory).get(RESPONSE, "").strip()
+        text = written or self.extract_answer(run, heard, ending.witnessed)
+        completion = check_observed_calls(
+            explain_own_stop(ending, order, evidence) or heard.judge_run(ending, evidence),
             ending.witnessed,
             answer=text,
             every=self.needs_every_call,
-            required=self.needs_witness,
+            required=self.needs_observed_call,
         )
         if text.strip() != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
             reason = "the answer is in the file" if written else "the agent's own notes do not belong to the answer"
             emit(AgentEvent(kind="reset", text=reason))
             emit(AgentEvent(kind="output", text=text))
         if completion.kind is ErrorKind.SESSION_LOST:
-            homes.forget(order, run.kept)
+            homes.forget_session(order, run.kept)
         session = ""
         if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
             spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
-            session = homes.keep(order, run.home, run.program.state, heard.session, spent)
+            session = homes.keep_state(order, run.home, run.program.state, heard.session, spent)
         said = run.instructions if run.program.instructions else ""
         sent = SentInput(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
-        usage = charged(heard.usage, ending.counted, run.settings.prices)
+        usage = compute_usage(heard.usage, ending.counted_tokens, run.settings.prices)
         return RunResult(
             completion=completion, text=text, usage=usage, agent_session=session, sent=sent, tool_calls=heard.tool_calls
         )
 
 
-def find(program: AgentProgram, settings: Settings) -> str:
+def find_program(program: AgentProgram, settings: Settings) -> str:
     """Return the path of an agent program. Raises ``SettingsError`` if it is not installed."""
     name = settings.agent_path or program.program
     found = shutil.which(str(Path(name).expanduser()))
@@ -329,11 +337,11 @@ def find(program: AgentProgram, settings: Settings) -> str:
     return str(Path(found).absolute())
 
 
-def outbound(run: Run) -> Outbound:
+def allowed_destinations(run: ProgramRun) -> AllowedDestinations:
     """Return the destinations that the agent may reach: its model service and the configured hosts."""
     settings = run.settings
     upstream = None
-    if run.program.asks_here:
+    if run.program.uses_model_proxy:
         paths, header = APIS[run.program.api]
         bearer = f"Bearer {settings.openai_api_key}" if header == b"authorization" else settings.openai_api_key
         upstream = Upstream(
@@ -343,21 +351,21 @@ def outbound(run: Run) -> Outbound:
             models=(run.model, *settings.proxy_models) if run.model else settings.proxy_models,
             allows=settings.proxy_allows,
         )
-    return Outbound.of(upstream, settings, settings.agent_env)
+    return AllowedDestinations.from_settings(upstream, settings, settings.agent_env)
 
 
-def binds(run: Run) -> list[Bind]:
+def sandbox_binds(run: ProgramRun) -> list[SandboxMount]:
     """Return the mounts of the agent's sandbox; later mounts cover earlier ones."""
     order, settings = run.order, run.settings
-    found = [Bind(path) for path in _parts(Path(run.path))]
+    found = [SandboxMount(path) for path in _program_files(Path(run.path))]
     if not order.read_only:
         session = [order.workdir / name for name in ("context", "input", "feedback.md")]
-        found += [Bind(path) for path in [*readable_entries(settings.root), *session, *order.inputs]]
-        found += [Bind(path, writable=True) for path in writable_paths(settings)]
-    return [*found, Bind(run.home, writable=True)]
+        found += [SandboxMount(path) for path in [*readable_entries(settings.root), *session, *order.inputs]]
+        found += [SandboxMount(path, writable=True) for path in writable_paths(settings)]
+    return [*found, SandboxMount(run.home, writable=True)]
 
 
-def _parts(program: Path) -> list[Path]:
+def _program_files(program: Path) -> list[Path]:
     """Return a program's files: link and target, an npm package's ``node_modules``, a script's interpreter."""
     real = program.resolve()
     found = [program, real]
@@ -376,7 +384,7 @@ def _parts(program: Path) -> list[Path]:
     return found
 
 
-class ChildLines(Transcript):
+class ChildEventReader(EventReader):
     """Reader of the JSON lines that our agent processes print."""
 
     @property
@@ -390,10 +398,10 @@ class ChildLines(Transcript):
         return self.result
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def reported_facts(self) -> Mapping[str, Any]:
         """The agent's facts about itself."""
         return self.evidence
 
-    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+    def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
         """Return the verdict from the agent's own events."""
-        return judge(self, ending.exit.code, evidence)
+        return judge_transcript(self, ending.exit.code, evidence)

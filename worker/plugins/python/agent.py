@@ -21,7 +21,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Context:
+class AgentContext:
     """The input of a Python agent.
 
     Attributes:
@@ -61,7 +61,7 @@ class Context:
         self._say("usage", usage={name: value for name, value in named.items() if value})
 
 
-class _Wrong(Exception):
+class _InvalidAgent(Exception):
     pass
 
 
@@ -71,63 +71,67 @@ def main() -> int:
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # printed output is not part of the answer
 
-    def say(event: str, **more: Any) -> None:
+    def print_event(event: str, **more: Any) -> None:
         out.write(json.dumps({"event": event, **more}).encode() + b"\n")
 
     sys.path.append(given["root"])
     try:
         if "--check" in sys.argv:
-            _agent(given["module"], given["function"])
-            say("result")
+            _load_agent(given["module"], given["function"])
+            print_event("result")
             return 0
         context = {**given["context"], "messages": tuple(given["context"]["messages"])}
         context |= {name: Path(context[name]) for name in ("directory", "state")}
-        asyncio.run(_play(_agent(given["module"], given["function"]), Context(**context, _say=say), say))
-    except _Wrong as error:
-        say("error", kind="config", text=str(error))
+        asyncio.run(
+            _call_agent(
+                _load_agent(given["module"], given["function"]), AgentContext(**context, _say=print_event), print_event
+            )
+        )
+    except _InvalidAgent as error:
+        print_event("error", kind="config", text=str(error))
     except (ConnectionError, TimeoutError) as error:
         traceback.print_exc()
-        say("error", kind="transient", text=f"{type(error).__name__}: {error}")
+        print_event("error", kind="transient", text=f"{type(error).__name__}: {error}")
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
     except Exception:
         traceback.print_exc()
         return 1
     else:
-        say("evidence", facts={"agent_session": "kept"})
-        say("result")
+        print_event("evidence", facts={"agent_session": "kept"})
+        print_event("result")
     return 0
 
 
-def _agent(module: str, function: str) -> Callable[[Context], Any]:
+def _load_agent(module: str, function: str) -> Callable[[AgentContext], Any]:
     try:
         found = importlib.import_module(module)
     except Exception as error:
         traceback.print_exc()
-        raise _Wrong(f"{module} cannot be imported: {error!r}") from error
+        raise _InvalidAgent(f"{module} cannot be imported: {error!r}") from error
     made = getattr(found, function, None)
     if not callable(made):
-        raise _Wrong(f"{module} has no function {function!r}")
+        raise _InvalidAgent(f"{module} has no function {function!r}")
     try:
         inspect.signature(made).bind(None)
     except TypeError as error:
-        raise _Wrong(f"{module}.{function} does not take the context alone: {error}") from error
+        raise _InvalidAgent(f"{module}.{function} does not take the context alone: {error}") from error
     except ValueError:  # the callable has no signature
         pass
     return made  # type: ignore[no-any-return]
 
 
-async def _play(agent: Callable[[Context], Any], context: Context, say: Callable[..., None]) -> None:
+async def _call_agent(agent: Callable[[AgentContext], Any], context: AgentContext, say: Callable[..., None]) -> None:
     if task := asyncio.current_task():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async for piece in _pieces(agent(context)):
+    async for piece in _text_pieces(agent(context)):
         if not isinstance(piece, str):
-            raise _Wrong(f"the agent gave {type(piece).__name__}, not a text")
+            raise _InvalidAgent(f"the agent gave {type(piece).__name__}, not a text")
         if piece:
             say("output", text=piece)
 
 
-async def _pieces(made: Any) -> AsyncIterator[Any]:
+async def _text_pieces(made: Any) -> AsyncIterator[Any]:
     """Yield the pieces of a generator, or a single text."""
     if inspect.isasyncgen(made):
         async for piece in made:

@@ -12,9 +12,9 @@ from typing import Any
 
 from api_client.contract.settings import Settings
 from worker.plugins.programs.declaration import AgentProgram, DeclarationError
-from worker.plugins.programs.runner import ChildLines, ProgramRunner, Run, find
-from worker.runners.guard.box import Bind
-from worker.runners.guard.launch import OUR_CODE, own_environment
+from worker.plugins.programs.runner import ChildEventReader, ProgramRun, ProgramRunner, find_program
+from worker.runners.guard.box import SandboxMount
+from worker.runners.guard.launch import OUR_CODE, build_environment
 from worker.runners.transcript import json_object
 
 _CHILD = Path(__file__).with_name("agent.py")
@@ -31,32 +31,32 @@ class PythonRunner(ProgramRunner):
     """
 
     name = "python"
-    wanted = False
+    needs_sandbox = False
     can_only_read = False
-    needs_witness = False
+    needs_observed_call = False
     needs_every_call = True
 
     def __init__(self, module: str = "", **given: Any) -> None:
         super().__init__(**given)
         self._module = module
 
-    def program(self, option: str, settings: Settings) -> AgentProgram:
+    def load_program(self, option: str, settings: Settings) -> AgentProgram:
         """Return a Python with the agent's packages: ours, or ``HELIX_AGENT_PATH``."""
-        if not self._named(option)[1]:
+        if not self._split_option(option)[1]:
             raise DeclarationError("name the agent's function: my_package.agents:consultant")
         service = _SERVICE if settings.openai_url else {}
         return AgentProgram(program=sys.executable, environment=service, state=("state",))
 
-    def tried(self, option: str, settings: Settings) -> str:
+    def try_agent(self, option: str, settings: Settings) -> str:
         """Import the agent's function in a separate process, and return the error text; empty on success."""
-        module, function, _ = self._named(option)
+        module, function, _ = self._split_option(option)
         asked = json.dumps({"module": module, "function": function, "root": str(settings.root)})
         try:
             with tempfile.TemporaryDirectory() as home:
                 done = subprocess.run(
-                    [find(self.program(option, settings), settings), "-P", str(_CHILD), "--check"],
+                    [find_program(self.load_program(option, settings), settings), "-P", str(_CHILD), "--check"],
                     input=asked.encode(),
-                    env=own_environment(Path(home), settings.agent_env),
+                    env=build_environment(Path(home), settings.agent_env),
                     capture_output=True,
                     timeout=_TO_IMPORT,
                     check=False,
@@ -66,35 +66,35 @@ class PythonRunner(ProgramRunner):
         said = json_object(done.stdout) or {"text": f"{module} cannot be imported: it ended its process"}
         return str(said.get("text", ""))
 
-    def model(self, option: str) -> str:
+    def requested_model(self, option: str) -> str:
         """Return the model that the agent should use."""
-        return self._named(option)[2]
+        return self._split_option(option)[2]
 
-    def hear(self, run: Run) -> ChildLines:
+    def create_reader(self, run: ProgramRun) -> ChildEventReader:
         """Return a reader for the run's output."""
-        return ChildLines()
+        return ChildEventReader()
 
-    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+    def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
         """Return the command that starts the agent process, and the mounts that it needs."""
         python = Path(run.path)
         folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
-        return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(Bind(path) for path in folders)]
+        return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(SandboxMount(path) for path in folders)]
 
-    def stdin(self, run: Run) -> bytes:
+    def build_input(self, run: ProgramRun) -> bytes:
         """Return the function's name and its arguments as JSON."""
-        module, function, model = self._named(run.order.option)
+        module, function, model = self._split_option(run.order.option)
         state = run.home / "state"
         state.mkdir(exist_ok=True)
         given = {"module": module, "function": function, "root": str(run.settings.root)}
-        return json.dumps({**given, "context": _context(run, model, state)}).encode()
+        return json.dumps({**given, "context": _build_context(run, model, state)}).encode()
 
-    def _named(self, option: str) -> tuple[str, str, str]:
+    def _split_option(self, option: str) -> tuple[str, str, str]:
         """Split an option into module, function and model; ``python:MODULE:FUNCTION`` includes the module."""
         names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
         return names[0], names[1], names[2]
 
 
-def _context(run: Run, model: str, state: Path) -> Mapping[str, Any]:
+def _build_context(run: ProgramRun, model: str, state: Path) -> Mapping[str, Any]:
     order = run.order
     asked = order.messages[-1].get("content", "") if order.messages else order.prompt
     return {

@@ -18,7 +18,7 @@ from api_client.tracing import Span, caller_span, span_id, trace_id
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class Exporter:
+class SpanExporter:
     """A connection to the receiver of traces. Not thread-safe."""
 
     def __init__(self, version: str) -> None:
@@ -30,42 +30,43 @@ class Exporter:
         self._resource = found
         self._scope = InstrumentationScope("helix-turns", version)
 
-    def send(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
+    def send_spans(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
         """Send the spans of some turns. Return True if the receiver accepted them. Retries temporary errors."""
-        spans = [self._readable(turn, span) for turn, tree in trees for span in tree]
+        spans = [self._convert_span(turn, span) for turn, tree in trees for span in tree]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 
     def close(self) -> None:
         """Close the connection and stop retrying."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
-    def _readable(self, turn: Turn, span: Span) -> ReadableSpan:
+    def _convert_span(self, turn: Turn, span: Span) -> ReadableSpan:
         return ReadableSpan(
             name=span.name,
-            context=_context(turn, span.key),
-            parent=_above(turn) if span.parent is None else _context(turn, span.parent),
+            context=_span_context(turn, span.key),
+            parent=_caller_context(turn) if span.parent is None else _span_context(turn, span.parent),
             resource=self._resource,
             attributes={**span.attributes, **({"error.type": span.error} if span.error else {})},
             events=[
-                SpanEvent(note.name, attributes=dict(note.attributes), timestamp=_ns(note.at)) for note in span.notes
+                SpanEvent(note.name, attributes=dict(note.attributes), timestamp=_to_nanoseconds(note.at))
+                for note in span.notes
             ],
             kind=SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
-            start_time=_ns(span.start),
-            end_time=_ns(span.end),
+            start_time=_to_nanoseconds(span.start),
+            end_time=_to_nanoseconds(span.end),
             instrumentation_scope=self._scope,
         )
 
 
-def _context(turn: Turn, key: str) -> SpanContext:
+def _span_context(turn: Turn, key: str) -> SpanContext:
     return SpanContext(trace_id(turn), span_id(turn, key), is_remote=False, trace_flags=_SAMPLED)
 
 
-def _above(turn: Turn) -> SpanContext | None:
+def _caller_context(turn: Turn) -> SpanContext | None:
     caller = caller_span(turn.request.traceparent)
     return SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=_SAMPLED) if caller else None
 
 
-def _ns(seconds: float) -> int:
+def _to_nanoseconds(seconds: float) -> int:
     """Convert seconds to nanoseconds, rounded to the milliseconds of the store's clock."""
     return round(seconds * 1000) * 1_000_000

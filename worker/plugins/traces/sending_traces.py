@@ -20,7 +20,7 @@ from api_client.figures.spans import seconds_of
 from api_client.tracing.switch import endpoint, why_off
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
-from worker.plugins.traces.trace_sending import NotTaken, Send, SentTurns, send_next
+from worker.plugins.traces.trace_sending import ReceiverUnavailableError, Send, SendResult, send_next_batch
 from worker.processes import programs
 
 log = structlog.get_logger()
@@ -30,7 +30,7 @@ _LOOK_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 60.0
 
 
-class TracingOff(HelixError):
+class TracingDisabledError(HelixError):
     """Raised when traces are not configured; the message names the missing parts."""
 
     code = "tracing_off"
@@ -47,19 +47,19 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
     starts it if a receiver is configured. Touches HELIX_AGENT_READY_FILE while all is well.
     """
     settings = require_store(load())
-    seconds = None if since is None else _span(since)
+    seconds = None if since is None else _parse_span(since)
     if why := why_off(os.environ):
-        raise TracingOff(why)
-    from worker.plugins.traces.otlp import Exporter
+        raise TracingDisabledError(why)
+    from worker.plugins.traces.otlp import SpanExporter
 
     configure_logging(replace(settings, log_level="warning") if once else settings)
-    exporter = Exporter(__version__)
+    exporter = SpanExporter(__version__)
 
-    async def work() -> SentTurns:
+    async def send_traces() -> SendResult:
         async with TurnsClient(settings) as client:
             await client.untraced.begin(seconds)
             if once:
-                return await _all(client, exporter.send)
+                return await _send_all(client, exporter.send_spans)
             stop = asyncio.Event()
 
             def end() -> None:
@@ -68,10 +68,10 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
 
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, end)
-            await _until(stop, client, exporter.send)
-            return SentTurns()
+            await _send_until_stopped(stop, client, exporter.send_spans)
+            return SendResult()
 
-    sent = asyncio.run(work())
+    sent = asyncio.run(send_traces())
     if not once:
         return
     if as_json:
@@ -82,28 +82,28 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
             click.echo(f"turns: the receiver refused {turn_id}", err=True)
 
 
-def _span(text: str) -> float:
+def _parse_span(text: str) -> float:
     try:
         return seconds_of(text)
     except ValueError as error:
         raise click.UsageError(f"--since: {error}") from error
 
 
-async def _all(client: TurnsClient, send: Send) -> SentTurns:
-    total = SentTurns()
-    while sent := await send_next(client, send):
-        total = SentTurns(
+async def _send_all(client: TurnsClient, send: Send) -> SendResult:
+    total = SendResult()
+    while sent := await send_next_batch(client, send):
+        total = SendResult(
             turns=total.turns + sent.turns, spans=total.spans + sent.spans, refused=(*total.refused, *sent.refused)
         )
     return total
 
 
-async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
+async def _send_until_stopped(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
     log.info("traces.started", endpoint=endpoint(os.environ))
     delay = _LOOK_SECONDS
     while not stop.is_set():
         try:
-            sent = await send_next(client, send)
+            sent = await send_next_batch(client, send)
             delay = _LOOK_SECONDS
             if ready := os.environ.get(programs.READY_VARIABLE):
                 Path(ready).touch()  # noqa: ASYNC240 - one call
@@ -112,7 +112,7 @@ async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
                 for turn_id in sent.refused:
                     log.error("traces.refused", turn_id=turn_id)
                 continue
-        except (NotTaken, StoreUnavailable) as error:
+        except (ReceiverUnavailableError, StoreUnavailable) as error:
             delay = min(2 * delay, _LONGEST_WAIT_SECONDS)
             if not stop.is_set():
                 log.warning("traces.waiting", error=error.code, seconds=delay)

@@ -20,14 +20,14 @@ BATCH = 50
 _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "openai", "acp:gemini": "gcp.gemini"}
 
 
-class NotTaken(HelixError):
+class ReceiverUnavailableError(HelixError):
     """Raised when the receiver is away or refuses everything; the traces are sent later."""
 
     code = "traces_not_taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentTurns:
+class SendResult:
     """The number of turns and spans that the receiver accepted, and the turns that it refused."""
 
     turns: int = 0
@@ -35,7 +35,7 @@ class SentTurns:
     refused: tuple[str, ...] = ()
 
 
-async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
+async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
     """Send the next batch of turns. Return None if no turn is waiting.
 
     Args:
@@ -47,39 +47,39 @@ async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
     batch = await client.untraced.next(BATCH)
     if batch is None:
         return None
-    providers = providers_of(client.settings)
-    found = [await _tree(client, turn_id, providers) for turn_id in batch.turn_ids]
+    providers = find_providers(client.settings)
+    found = [await _build_tree(client, turn_id, providers) for turn_id in batch.turn_ids]
     trees = [tree for tree in found if tree is not None]
     taken = trees
     if trees and not await asyncio.to_thread(send, trees):
         # If the receiver accepts an empty request, one of the turns is unreadable: send them one by one.
         if not await asyncio.to_thread(send, []):
-            raise NotTaken(
+            raise ReceiverUnavailableError(
                 "the receiver of traces takes nothing; see OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS and its log"
             )
         taken = [tree for tree in trees if await asyncio.to_thread(send, [tree])]
     await client.untraced.sent(batch)
     there = {turn.turn_id for turn, _ in taken}
     refused = tuple(turn.turn_id for turn, _ in trees if turn.turn_id not in there)
-    return SentTurns(turns=len(taken), spans=sum(len(spans) for _, spans in taken), refused=refused)
+    return SendResult(turns=len(taken), spans=sum(len(spans) for _, spans in taken), refused=refused)
 
 
-def providers_of(settings: Settings) -> dict[str, str]:
+def find_providers(settings: Settings) -> dict[str, str]:
     """Return the ``gen_ai.provider.name`` of each model.
 
     A runner without a known provider counts as openai if it uses such a service, else by its own name.
     """
-    return {model: _provider(spec, settings.of_model(model)) for model, spec in settings.models.items()}
+    return {model: _find_provider(spec, settings.of_model(model)) for model, spec in settings.models.items()}
 
 
-def _provider(spec: str, settings: Settings) -> str:
+def _find_provider(spec: str, settings: Settings) -> str:
     runner, _, option = spec.partition(":")
     agent = f"{runner}:{option.partition(':')[0]}"
     asks = runner != "scripted" and settings.openai_url
     return _PROVIDERS.get(agent) or _PROVIDERS.get(runner) or ("openai" if asks else runner)
 
 
-async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
+async def _build_tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
     try:
         turn = await client.reader.get(turn_id)
         return turn, spans_of(turn, await client.reader.events(turn_id), providers)

@@ -24,12 +24,12 @@ _CUT = "Resume directly"
 _WHOLE = frozenset({"", "end_turn", "stop_sequence"})
 
 
-def cleaned(text: object) -> str:
+def clean_text(text: object) -> str:
     """Replace lone surrogates, which JSON allows but UTF-8 does not."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
-def blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def content_blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the content blocks of a message; a plain text becomes one block."""
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
@@ -43,30 +43,30 @@ def gap_after(record: Mapping[str, Any]) -> str:
 
     A blank line in general; nothing if the model was cut off and asked to continue.
     """
-    said = [cleaned(block.get("text")) for block in blocks(record) if block.get("type") == "text"]
+    said = [clean_text(block.get("text")) for block in content_blocks(record) if block.get("type") == "text"]
     cut = bool(said) and all(_CUT in text for text in said)
     return "" if cut else PARAGRAPH
 
 
-def trimmed(text: str) -> str:
+def trim_text(text: str) -> str:
     """Strip white space as the CLI does; ``str.strip`` would keep a byte order mark."""
     return text.strip(_WHITE)
 
 
 def ends_with(text: str, last: str) -> bool:
     """Return whether an answer ends with this message, apart from white space."""
-    return trimmed(text).endswith(trimmed(last))
+    return trim_text(text).endswith(trim_text(last))
 
 
-def cut_short(stop_reason: object) -> str:
+def find_cut_reason(stop_reason: object) -> str:
     """Return why the model stopped early; empty if the answer is complete."""
     reason = str(stop_reason or "")
     return "" if reason in _WHOLE else reason
 
 
-def longest(*known: str) -> str:
+def longest_text(*known: str) -> str:
     """Return the longest of several versions of an incomplete answer."""
-    return max(known, key=lambda text: len(trimmed(text)))
+    return max(known, key=lambda text: len(trim_text(text)))
 
 
 #: The CLI's tools -> kind of call, and the argument that names its object. MCP tools may do anything.
@@ -83,43 +83,47 @@ _KINDS: Mapping[str, tuple[CallKind, str]] = {
 _EXIT = re.compile(r"Exit code (\d+)")
 
 
-def begin_tool(call: str, name: str, given: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
+def journal_tool_start(call: str, name: str, given: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
     """Record the start of a tool call."""
     kind, key = _KINDS.get(name, ("other", ""))
-    tool_calls.begin(call, kind, cleaned(given.get(key) if key else name))
+    tool_calls.begin(call, kind, clean_text(given.get(key) if key else name))
 
 
-def note_tools(record: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
+def journal_tools(record: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
     """Record the tool calls that a message starts or ends."""
     facts = record.get("tool_use_result")
-    for block in blocks(record):
+    for block in content_blocks(record):
         if block.get("type") == "tool_use":
-            begin_tool(str(block.get("id")), str(block.get("name")), _mapping(block, "input"), tool_calls)
+            journal_tool_start(str(block.get("id")), str(block.get("name")), _get_mapping(block, "input"), tool_calls)
         elif block.get("type") == "tool_result":
             said = block.get("content")
-            texts = [said] if isinstance(said, str) else [str(_mapped(each).get("text") or "") for each in said or ()]
-            text, wrong, more = "\n".join(texts), block.get("is_error") is True, _mapped(facts)
+            texts = (
+                [said] if isinstance(said, str) else [str(_as_mapping(each).get("text") or "") for each in said or ()]
+            )
+            text, wrong, more = "\n".join(texts), block.get("is_error") is True, _as_mapping(facts)
             code = _EXIT.match(text) if wrong else None
             shown = "\n".join(str(more.get(name) or "") for name in ("stdout", "stderr")) if "stdout" in more else text
             tool_calls.end(
                 str(block.get("tool_use_id")),
                 ok=None if more.get("backgroundTaskId") else not wrong,
-                ran=not (wrong and (text.startswith("<tool_use_error>") or _refused(record))),
-                output=cleaned(shown),
+                ran=not (wrong and (text.startswith("<tool_use_error>") or _was_refused(record))),
+                output=clean_text(shown),
                 code=int(code[1]) if code else None,
                 new=more.get("type") == "create",
             )
 
 
-def _refused(record: Mapping[str, Any]) -> bool:
+def _was_refused(record: Mapping[str, Any]) -> bool:
     found = record.get("tool_result_meta")
-    each = (_mapped(_mapped(meta).get("permission_decision")) for meta in found) if isinstance(found, list) else ()
+    each = (
+        (_as_mapping(_as_mapping(meta).get("permission_decision")) for meta in found) if isinstance(found, list) else ()
+    )
     return any(decision.get("decision") not in (None, "accept") for decision in each)
 
 
-def _mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return _mapped(holder.get(name))
+def _get_mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _as_mapping(holder.get(name))
 
 
-def _mapped(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from api_client.contract.word_tables import table_beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
+class PromptLines:
     """The fixed texts of a prompt in one language."""
 
     message: str
@@ -24,12 +24,12 @@ class Lines:
     speakers: Mapping[str, str]
 
 
-GERMAN, ENGLISH = (Lines(**table_beside(__file__)[language]) for language in ("de", "en"))
+GERMAN, ENGLISH = (PromptLines(**table_beside(__file__)[language]) for language in ("de", "en"))
 #: Longest history in a prompt, in characters.
 _MAX_HISTORY = 200_000
 
 
-def prompt_for(
+def build_prompt(
     prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
 ) -> bytes:
     """Build the prompt of one run.
@@ -41,7 +41,7 @@ def prompt_for(
     message = messages[-1].get("content", "") if messages else prompt
     parts: list[str] = []
     if not knows and len(messages) > 1:
-        parts.append(f"{lines.history}\n\n{_quoted(messages[:-1], lines)}")
+        parts.append(f"{lines.history}\n\n{_format_history(messages[:-1], lines)}")
     if knows != "message":
         parts.append(f"{lines.message}\n\n{message}")
     if so_far:
@@ -53,7 +53,7 @@ def prompt_for(
     return "\n\n".join(parts).replace("\0", "\ufffd").encode("utf-8", "replace")
 
 
-def _quoted(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
+def _format_history(messages: Sequence[Mapping[str, str]], words: PromptLines) -> str:
     lines: list[str] = []
     length = 0
     for message in reversed(messages):

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.runners.agent_sessions import continued, file_of, put_aside, session_of
-from worker.runners.agent_sessions import keep as keep_session
+from worker.runners.agent_sessions import agent_session_id, discard_session, find_continued_session, session_file
+from worker.runners.agent_sessions import keep_session as keep_session
 from worker.runners.base import Order
-from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, content_of
+from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, read_transcript
 
 #: Files in a run's HOME: input of the tool hook, sign of a deferred call, and the session that ended with a question.
 TOOL_ORDERS, QUESTION, ASKED = "helix-tools.json", "helix-question", "asked.jsonl"
@@ -21,7 +21,7 @@ _ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class BaseSession:
     """The agent session that a run continues.
 
     Attributes:
@@ -35,37 +35,37 @@ class Base:
     spent: float = 0.0
 
 
-def kept_of(order: Order) -> Path:
+def kept_transcript(order: Order) -> Path:
     """Return the path for a complete run's transcript."""
-    return file_of(order, session_of(order), _ENDING)
+    return session_file(order, agent_session_id(order), _ENDING)
 
 
-def base_of(order: Order) -> Base:
+def find_base(order: Order) -> BaseSession:
     """Find the agent session that a run continues."""
-    if found := continued(order, _ENDING, MAX_TRANSCRIPT, cost_in):
+    if found := find_continued_session(order, _ENDING, MAX_TRANSCRIPT, read_cost):
         session, knows, spent = found
-        return Base(transcript=file_of(order, session, _ENDING), knows=knows, spent=spent)
-    return Base()
+        return BaseSession(transcript=session_file(order, session, _ENDING), knows=knows, spent=spent)
+    return BaseSession()
 
 
-def keep(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
+def keep_transcript(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
     """Copy a run's transcript from its HOME to the session's folder, and return the agent session.
 
     ``of`` names the agent session of a process that ran several messages.
     """
-    session = session_of(order)
-    if kept_of(order).is_file():
+    session = agent_session_id(order)
+    if kept_transcript(order).is_file():
         return session  # kept by the worker that this run is adopted from
-    return keep_session(order, _ENDING, lambda: content_of(transcript, of or session, home))
+    return keep_session(order, _ENDING, lambda: read_transcript(transcript, of or session, home))
 
 
-def forget(base: Base) -> None:
+def discard_base(base: BaseSession) -> None:
     """Put aside a transcript that the CLI rejects, so that the next run starts fresh."""
     if base.transcript is not None:
-        put_aside(base.transcript)
+        discard_session(base.transcript)
 
 
-def cost_in(transcript: bytes) -> float:
+def read_cost(transcript: bytes) -> float:
     """Read a session's cost so far from its transcript, in US dollars; 0 if unknown."""
     for line in reversed(transcript.splitlines()[-50:]):
         if b'"cost-state"' in line:

@@ -12,13 +12,13 @@ from worker.runners.base import AgentEvent
 from worker.runners.claude.answer_text import (
     PARAGRAPH,
     SYNTHETIC,
-    _mapping,
-    begin_tool,
-    blocks,
-    cleaned,
+    _get_mapping,
+    clean_text,
+    content_blocks,
     ends_with,
     gap_after,
-    note_tools,
+    journal_tool_start,
+    journal_tools,
 )
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object
 
@@ -58,7 +58,7 @@ class ClaudeStream:
         self._tool_calls = ToolCallRecorder()
         if answered and answered.kind == TOOL_CALL:
             call = ToolQuestion.of(answered)
-            begin_tool(call.call, call.tool, call.arguments, self._tool_calls)
+            journal_tool_start(call.call, call.tool, call.arguments, self._tool_calls)
 
     @property
     def tool_calls(self) -> ToolCallLog:
@@ -71,7 +71,7 @@ class ClaudeStream:
         return self._settled + self._open
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Return whether the collected answer is certainly complete."""
         return bool(self.result) and not self._torn and not self.skipped
 
@@ -86,27 +86,27 @@ class ClaudeStream:
             self.skipped += 1
             return []
         if record.get("type") in {"assistant", "user"}:
-            note_tools(record, self._tool_calls)
+            journal_tools(record, self._tool_calls)
         if record.get("parent_tool_use_id"):
             return []  # a subagent talks to the agent, not to the user
         match record.get("type"):
             case "stream_event":
-                return self._streamed(_mapping(record, "event"))
+                return self._handle_stream_event(_get_mapping(record, "event"))
             case "assistant":
-                return self._assistant(record)
+                return self._handle_message(record)
             case "user":
                 self._gap = self._gap or gap_after(record)
             case "system":
-                return self._system(record)
+                return self._handle_system(record)
             case "rate_limit_event":
-                limit = _mapping(record, "rate_limit_info")
+                limit = _get_mapping(record, "rate_limit_info")
                 if limit.get("status") == "rejected" and isinstance(until := limit.get("resetsAt"), int | float):
                     self.resets_at = float(until)
             case "result":
                 self._take_result(record)
         return []
 
-    def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
+    def report_usage(self, spent_before: float = 0.0) -> dict[str, Any]:
         """Return tokens and cost of this run, without the continued session's cost (US dollars).
 
         Without a result there is no cost, and the tokens are those of the messages seen.
@@ -124,105 +124,108 @@ class ClaudeStream:
             usage["cost_usd"] = total - spent_before if total >= spent_before else total
         return usage
 
-    def replace(self, text: str, reason: str) -> list[AgentEvent]:
+    def replace_answer(self, text: str, reason: str) -> list[AgentEvent]:
         """Replace the answer, and return the events that correct the text shown so far."""
         shown = self.text
         self._settled, self._open = text, ""
         if text.startswith(shown):
-            return _output(text[len(shown) :])
-        return [AgentEvent(kind="reset", text=reason), *_output(text)]
+            return _output_events(text[len(shown) :])
+        return [AgentEvent(kind="reset", text=reason), *_output_events(text)]
 
     def _take_result(self, record: dict[str, Any]) -> None:
         self.result = record
         self._gap = self._gap or PARAGRAPH
-        self._torn = self._torn or not ends_with(self.text, cleaned(record.get("result")))
-        self._count(_mapping(record, "usage"))
+        self._torn = self._torn or not ends_with(self.text, clean_text(record.get("result")))
+        self._add_usage(_get_mapping(record, "usage"))
         if record.get("deferred_tool_use"):
             self._tool_calls.wait()
 
-    def _streamed(self, event: Mapping[str, Any]) -> list[AgentEvent]:
+    def _handle_stream_event(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         match event.get("type"):
             case "message_start":
-                message = _mapping(event, "message")
+                message = _get_mapping(event, "message")
                 self._message = str(message.get("id"))
-                self._note_usage(_mapping(message, "usage"))
-                return self._take_back()
+                self._note_usage(_get_mapping(message, "usage"))
+                return self._retract_open_text()
             case "message_delta":
-                self._note_usage(_mapping(event, "usage"))
+                self._note_usage(_get_mapping(event, "usage"))
             case "content_block_delta":
-                delta = _mapping(event, "delta")
+                delta = _get_mapping(event, "delta")
                 if delta.get("type") == "text_delta":
-                    return self._say(cleaned(delta.get("text")))
+                    return self._append_text(clean_text(delta.get("text")))
         return []
 
-    def _say(self, text: str) -> list[AgentEvent]:
+    def _append_text(self, text: str) -> list[AgentEvent]:
         if text and not self._open and self._settled:
             text = self._gap + text
         self._open += text
-        self._check()
-        return _output(text)
+        self._check_length()
+        return _output_events(text)
 
-    def _assistant(self, record: Mapping[str, Any]) -> list[AgentEvent]:
-        message = _mapping(record, "message")
+    def _handle_message(self, record: Mapping[str, Any]) -> list[AgentEvent]:
+        message = _get_mapping(record, "message")
         if message.get("model") == SYNTHETIC:
             self.error = str(record.get("error") or "")
             return []
         self._message = str(message.get("id"))
-        self._note_usage(_mapping(message, "usage"))
+        self._note_usage(_get_mapping(message, "usage"))
         events: list[AgentEvent] = []
-        for block in blocks(record):
+        for block in content_blocks(record):
             if block.get("type") == "text":
-                events += self._settle(cleaned(block.get("text")))
+                events += self._settle_block(clean_text(block.get("text")))
             elif block.get("type") == "tool_use":
-                name, given = str(block.get("name")), _mapping(block, "input")
+                name, given = str(block.get("name")), _get_mapping(block, "input")
                 detail = next((str(given[key]) for key in _DETAILS if given.get(key)), "")
-                events.append(AgentEvent(kind="tool", text=name, detail=cleaned(detail)[:_DETAIL]))
+                events.append(AgentEvent(kind="tool", text=name, detail=clean_text(detail)[:_DETAIL]))
         return events
 
-    def _settle(self, text: str) -> list[AgentEvent]:
+    def _settle_block(self, text: str) -> list[AgentEvent]:
         """Confirm, complete or retract the streamed text when its whole block arrives."""
         if not text:
-            return self._take_back()
+            return self._retract_open_text()
         before, shown = self._settled, self.text
         self._settled = before + (self._gap if before else "") + text
         self._open, self._gap = "", ""
-        self._check()
+        self._check_length()
         if self._settled.startswith(shown):
-            return _output(self._settled[len(shown) :])
-        return [AgentEvent(kind="reset", text="the answer was written again"), *_output(self._settled)]
+            return _output_events(self._settled[len(shown) :])
+        return [AgentEvent(kind="reset", text="the answer was written again"), *_output_events(self._settled)]
 
-    def _take_back(self) -> list[AgentEvent]:
+    def _retract_open_text(self) -> list[AgentEvent]:
         if not self._open:
             return []
         self._open = ""
-        return [AgentEvent(kind="reset", text="the answer broke off"), *_output(self._settled)]
+        return [AgentEvent(kind="reset", text="the answer broke off"), *_output_events(self._settled)]
 
-    def _system(self, record: Mapping[str, Any]) -> list[AgentEvent]:
+    def _handle_system(self, record: Mapping[str, Any]) -> list[AgentEvent]:
         match record.get("subtype"):
             case "api_retry":
                 self.retries += 1
                 delay = record.get("retry_delay_ms")
                 self.retry_after = delay / 1000 if isinstance(delay, int | float) else 0.0
                 status = record.get("error_status") or record.get("error") or "no answer"
-                return [*self._take_back(), AgentEvent(kind="note", text=f"the service is asked again: {status}")]
+                return [
+                    *self._retract_open_text(),
+                    AgentEvent(kind="note", text=f"the service is asked again: {status}"),
+                ]
             case "permission_denied":
-                return [AgentEvent(kind="note", text=f"not allowed: {cleaned(record.get('tool_name'))}")]
+                return [AgentEvent(kind="note", text=f"not allowed: {clean_text(record.get('tool_name'))}")]
         return []
 
-    def _check(self) -> None:
+    def _check_length(self) -> None:
         if len(self._settled) + len(self._open) > MAX_ANSWER:
             raise AnswerTooLong
 
     def _note_usage(self, usage: Mapping[str, Any]) -> None:
         """Keep the latest usage report of each message."""
-        self._spent.setdefault(self._message, {}).update(_tokens(usage))
+        self._spent.setdefault(self._message, {}).update(_read_tokens(usage))
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
-        for name, amount in _tokens(usage).items():
+    def _add_usage(self, usage: Mapping[str, Any]) -> None:
+        for name, amount in _read_tokens(usage).items():
             self._used[name] = self._used.get(name, 0) + amount
 
 
-def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
+def _read_tokens(usage: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     if any(isinstance(usage.get(name), int) for name in _INPUTS):
         found["input_tokens"] = sum(usage[name] for name in _INPUTS if isinstance(usage.get(name), int))
@@ -231,5 +234,5 @@ def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _output(text: str) -> list[AgentEvent]:
+def _output_events(text: str) -> list[AgentEvent]:
     return [AgentEvent(kind="output", text=text)] if text else []

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.files.safe_io import opened, read
-from worker.runners.claude.answer_text import SYNTHETIC, blocks, cleaned, ends_with, gap_after, trimmed
+from worker.files.safe_io import open_folder, read_file
+from worker.runners.claude.answer_text import SYNTHETIC, clean_text, content_blocks, ends_with, gap_after, trim_text
 from worker.runners.transcript import MAX_ANSWER
 
 MAX_TRANSCRIPT = 256 * 2**20
 
 
-class NotReadable(Exception):
+class UnreadableTranscript(Exception):
     """The transcript does not show the run's answer."""
 
 
@@ -31,12 +31,12 @@ class RecordedRun:
     last: str = ""
     stop_reason: str = ""
 
-    def lacks(self, message: str) -> bool:
+    def lacks_message(self, message: str) -> bool:
         """Return whether the answer does not end with the last message that the Stop hook reported."""
-        return not ends_with(self.text, message) or bool(trimmed(message)) is not bool(trimmed(self.last))
+        return not ends_with(self.text, message) or bool(trim_text(message)) is not bool(trim_text(self.last))
 
 
-def content_of(transcript: str, session: str, home: Path) -> bytes:
+def read_transcript(transcript: str, session: str, home: Path) -> bytes:
     """Read an agent session's transcript from the path that hooks reported, inside ``home``.
 
     Raises:
@@ -47,11 +47,11 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
         raise OSError("the transcript is not this run's")
     if not source.resolve().is_relative_to(home.resolve()):
         raise OSError("the transcript is not in the run's own HOME")
-    with opened(source.parent) as folder:
-        return read(source.name, folder, MAX_TRANSCRIPT)
+    with open_folder(source.parent) as folder:
+        return read_file(source.name, folder, MAX_TRANSCRIPT)
 
 
-def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
+def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
     """Extract the answer to a prompt from a transcript; ignore entries of an earlier transcript in ``before``.
 
     Raises:
@@ -60,9 +60,9 @@ def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -
     asked = prompt.decode("utf-8", "replace").strip()
     pieces: list[str] | None = None
     gap = last = stop_reason = message = ""
-    for record in _records(content, session):
+    for record in _read_records(content, session):
         kind = record["type"]
-        if kind == "user" and not record.get("isMeta") and _said(record).strip() == asked:
+        if kind == "user" and not record.get("isMeta") and _record_text(record).strip() == asked:
             new = str(record.get("uuid") or "").encode() not in before if before else True
             pieces, gap, last, stop_reason, message = [] if new else None, "", "", "", ""
         elif pieces is None:
@@ -73,26 +73,26 @@ def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -
             stop_reason = str(record["message"].get("stop_reason") or "")
             last = last if message == record["message"].get("id") else ""
             message = record["message"].get("id")
-            for block in blocks(record):
+            for block in content_blocks(record):
                 if block.get("type") == "text":
-                    last = cleaned(block.get("text"))
+                    last = clean_text(block.get("text"))
                     pieces += [gap if pieces else "", last] if last else []
                     gap = "" if last else gap
     if pieces is None:
-        raise NotReadable("the transcript does not hold this run's prompt")
+        raise UnreadableTranscript("the transcript does not hold this run's prompt")
     text = "".join(pieces)
     if len(text) > MAX_ANSWER:
-        raise NotReadable(f"its answer is longer than {MAX_ANSWER} characters")
+        raise UnreadableTranscript(f"its answer is longer than {MAX_ANSWER} characters")
     return RecordedRun(text=text, last=last, stop_reason=stop_reason)
 
 
-def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
+def _read_records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
     """Yield messages of user and model in order, without subagents and the CLI itself."""
     for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            raise NotReadable(f"line {number} of the transcript is torn") from None
+            raise UnreadableTranscript(f"line {number} of the transcript is torn") from None
         if not isinstance(record, dict) or record.get("type") not in {"user", "assistant"} or record.get("isSidechain"):
             continue
         message = record.get("message")
@@ -100,5 +100,5 @@ def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _said(record: dict[str, Any]) -> str:
-    return "\n".join(cleaned(block.get("text")) for block in blocks(record) if block.get("type") == "text")
+def _record_text(record: dict[str, Any]) -> str:
+    return "\n".join(clean_text(block.get("text")) for block in content_blocks(record) if block.get("type") == "text")

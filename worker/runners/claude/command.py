@@ -13,21 +13,21 @@ from typing import Any
 from api_client.contract.interruption import Interruption
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
-from worker.files.safe_io import opened, read
+from worker.files.safe_io import open_folder, read_file
 from worker.runners import approval_client, tool_gate
-from worker.runners.approval import tool_orders, waiting
+from worker.runners.approval import build_tool_orders, find_question
 from worker.runners.base import Order
 from worker.runners.claude import hooks
-from worker.runners.claude.answer_text import cleaned
+from worker.runners.claude.answer_text import clean_text
 from worker.runners.claude.claude_models import allowed_models
-from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, Base
+from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, BaseSession
 from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT
 from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.guard import box
-from worker.runners.guard.box import DOOR, Bind
-from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, own_environment
-from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.guard.box import PROXY_URL, SandboxMount
+from worker.runners.guard.footprint import ResourceLimits
+from worker.runners.guard.launch import Launch, build_environment
+from worker.runners.guard.outbound import AllowedDestinations, Upstream
 
 READING_TOOLS = ("Read", "Glob", "Grep")
 #: Default address of the Messages API, and the paths that the CLI uses.
@@ -36,7 +36,7 @@ _PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
 _API_KEY = "ANTHROPIC_API_KEY"
 
 
-def environment(settings: Settings, home: Path) -> dict[str, str]:
+def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
     """Build the CLI's environment; only the configured variables are copied from the worker."""
     own = {
         "DISABLE_AUTOUPDATER": "1",
@@ -58,10 +58,10 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": settings.claude_api_url,
         _key_name(settings.claude_api_key): settings.claude_api_key,
     }
-    return own_environment(home, settings.claude_env, own)
+    return build_environment(home, settings.claude_env, own)
 
 
-def outbound(settings: Settings, option: str) -> Outbound:
+def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations:
     """Return the destinations that the CLI may reach: the Messages API and the configured hosts."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
@@ -70,17 +70,17 @@ def outbound(settings: Settings, option: str) -> Outbound:
         ours = {b"x-api-key": "" if bearer else key, b"authorization": f"Bearer {key}" if bearer else ""}
     models, url = allowed_models(option, settings), settings.claude_api_url or _DEFAULT_API
     upstream = Upstream(url=url, paths=_PATHS, ours=ours, models=models, allows=settings.proxy_allows)
-    return Outbound.of(upstream, settings, settings.claude_env)
+    return AllowedDestinations.from_settings(upstream, settings, settings.claude_env)
 
 
-def door_environment(settings: Settings) -> dict[str, str]:
+def proxy_environment(settings: Settings) -> dict[str, str]:
     """Return the CLI's environment variables for use behind the model proxy, without the key."""
     key = settings.claude_api_key
     # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
         {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
     )
-    return {"ANTHROPIC_BASE_URL": DOOR, **placeholder}
+    return {"ANTHROPIC_BASE_URL": PROXY_URL, **placeholder}
 
 
 def _key_name(key: str) -> str:
@@ -88,7 +88,9 @@ def _key_name(key: str) -> str:
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
-def arguments(settings: Settings, order: Order, settings_file: Path, session: str, base: Base) -> list[str]:
+def build_arguments(
+    settings: Settings, order: Order, settings_file: Path, session: str, base: BaseSession
+) -> list[str]:
     """Build the CLI's arguments; the prompt goes to standard input, because arguments have a size limit."""
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
@@ -104,33 +106,33 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     return [*found, "--session-id", session]
 
 
-def launch_of(
+def build_launch(
     settings: Settings,
     program: str,
     order: Order,
     home: Path,
     session: str,
-    base: Base,
+    base: BaseSession,
     stdin: bytes | None,
     more: Sequence[str] = (),
 ) -> Launch:
     """Build the launch of the CLI for an order with prepared folders."""
     file = home / _SETTINGS
     return Launch(
-        argv=[program, *arguments(settings, order, file, session, base), *more],
-        env=environment(settings, home),
+        argv=[program, *build_arguments(settings, order, file, session, base), *more],
+        env=build_cli_environment(settings, home),
         stdin=stdin,
-        binds=binds(settings, order, Path(program), file, base),
+        binds=sandbox_binds(settings, order, Path(program), file, base),
         box=settings.box,
-        wanted=True,
-        bounds=Bounds.of(settings),
+        needs_sandbox=True,
+        bounds=ResourceLimits.from_settings(settings),
         writes=[home],
-        outbound=outbound(settings, order.option),
-        door_env=door_environment(settings),
+        outbound=allowed_destinations(settings, order.option),
+        proxy_env=proxy_environment(settings),
     )
 
 
-def prepare(order: Order, home: Path, settings: Settings) -> Path:
+def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
     """Create the run's HOME with CLAUDE.md, the folder for marks and the settings file. Raises ``OSError``.
 
     Returns the settings file. HOME is outside the agent's working folder.
@@ -138,44 +140,46 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
         folder.mkdir(parents=True)
-    instruct(order, home)
+    copy_instructions(order, home)
     if order.tools:
-        content = tool_orders(order, boxed=box.is_used(settings.box)) | {"question": str(home / QUESTION)}
+        content = build_tool_orders(order, boxed=box.uses_sandbox(settings.box)) | {"question": str(home / QUESTION)}
         (home / TOOL_ORDERS).write_text(json.dumps(content), encoding="utf-8")
     path = home / _SETTINGS
-    path.write_text(settings_content(order, home, settings), encoding="utf-8")
+    path.write_text(build_settings(order, home, settings), encoding="utf-8")
     return path
 
 
-def instruct(order: Order, home: Path) -> None:
+def copy_instructions(order: Order, home: Path) -> None:
     """Copy the session's CLAUDE.md, if any, into the CLI's HOME."""
     memory = order.workdir / "CLAUDE.md"
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
 
 
-def settings_content(order: Order, home: Path, settings: Settings) -> str:
+def build_settings(order: Order, home: Path, settings: Settings) -> str:
     """Build the settings file of a run: hooks and permissions."""
     marks = order.directory / "marks"
     writing = hooks.edit_rules(writable_paths(settings))
-    return hooks.settings(
+    return hooks.build_settings(
         marks,
-        readable=[order.directory] if order.read_only else [*hooks.readable_entries(settings.root), *_readable(order)],
+        readable=[order.directory]
+        if order.read_only
+        else [*hooks.readable_entries(settings.root), *_readable_files(order)],
         protected=[marks, home],
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
         tools=home / TOOL_ORDERS if order.tools else None,
     )
 
 
-def question_of(order: Order, result: Mapping[str, Any]) -> Interruption | None:
+def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interruption | None:
     """Return the deferred tool call that a person must decide on; None without one."""
     call = result.get("deferred_tool_use")
     if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
         return None
-    return waiting(order, cleaned(call.get("name")), call["input"], cleaned(call.get("id")))
+    return find_question(order, clean_text(call.get("name")), call["input"], clean_text(call.get("id")))
 
 
-def resumed(order: Order, base: Base, home: Path) -> Base:
+def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
     """Replace the earlier delivery's folder name in a suspended session, and return the session to continue.
 
     The waiting call may name files in that folder, whose content was moved here.
@@ -187,21 +191,21 @@ def resumed(order: Order, base: Base, home: Path) -> Base:
     if answered is None or base.transcript is None:
         return base
     then = delivery_name(order.turn_id, order.attempt, answered.delivery).encode()
-    moved = re.sub(re.escape(then) + rb"(?!\d)", order.directory.name.encode(), before(base))
+    moved = re.sub(re.escape(then) + rb"(?!\d)", order.directory.name.encode(), read_base(base))
     path = home / ASKED
     path.write_bytes(moved)
     return replace(base, transcript=path)
 
 
-def before(base: Base) -> bytes:
+def read_base(base: BaseSession) -> bytes:
     """Return the content of the transcript that a run continues, or an empty text."""
     if base.transcript is None:
         return b""
-    with opened(base.transcript.parent) as folder:
-        return read(base.transcript.name, folder, MAX_TRANSCRIPT)
+    with open_folder(base.transcript.parent) as folder:
+        return read_file(base.transcript.name, folder, MAX_TRANSCRIPT)
 
 
-def instructions(home: Path) -> str:
+def read_instructions(home: Path) -> str:
     """Return the CLAUDE.md that the CLI was given, or an empty text."""
     try:
         return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
@@ -209,22 +213,29 @@ def instructions(home: Path) -> str:
         return ""
 
 
-def binds(settings: Settings, order: Order, program: Path, settings_file: Path, base: Base) -> list[Bind]:
+def sandbox_binds(
+    settings: Settings, order: Order, program: Path, settings_file: Path, base: BaseSession
+) -> list[SandboxMount]:
     """Return the mounts of the CLI's sandbox; later mounts cover earlier ones.
 
     Of a program only its file is mounted, because its folder may contain anything.
     """
-    found = [Bind(program), Bind(program.resolve()), Bind(hooks.HOOK)]
+    found = [SandboxMount(program), SandboxMount(program.resolve()), SandboxMount(hooks.HOOK)]
     if not order.read_only:
-        found += [Bind(path) for path in [*hooks.readable_entries(settings.root), *_readable(order)]]
-        found += [Bind(path, writable=True) for path in writable_paths(settings)]
+        found += [SandboxMount(path) for path in [*hooks.readable_entries(settings.root), *_readable_files(order)]]
+        found += [SandboxMount(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
     gate = Path(tool_gate.__file__)
     hooked = (TOOL_HOOK, gate, gate.with_name("tool_rules"), Path(approval_client.__file__), home / TOOL_ORDERS)
-    tools = [Bind(path) for path in hooked] if order.tools else []
-    found += [Bind(home, writable=True), Bind(settings_file), *tools, Bind(order.directory / "marks", writable=True)]
+    tools = [SandboxMount(path) for path in hooked] if order.tools else []
+    found += [
+        SandboxMount(home, writable=True),
+        SandboxMount(settings_file),
+        *tools,
+        SandboxMount(order.directory / "marks", writable=True),
+    ]
     if base.transcript is not None:
-        found.append(Bind(base.transcript))
+        found.append(SandboxMount(base.transcript))
     return found
 
 
@@ -234,5 +245,5 @@ def writable_paths(settings: Settings) -> list[Path]:
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 
 
-def _readable(order: Order) -> list[Path]:
+def _readable_files(order: Order) -> list[Path]:
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

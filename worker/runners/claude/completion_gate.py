@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
-from worker.runners.claude.answer_text import cut_short
-from worker.runners.claude.hooks import _DEFERRED, END, START, STOP, STOP_FAILURE, Mark
-from worker.runners.service_errors import BUSY, fault_of, is_spent, passes, plain_words, status_of
+from worker.runners.claude.answer_text import find_cut_reason
+from worker.runners.claude.hooks import _DEFERRED, END, START, STOP, STOP_FAILURE, HookMark
+from worker.runners.service_errors import BUSY, classify_fault, find_status, is_spent, is_temporary, plain_words
 
 #: The CLI's words for errors without an HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found", "billing_error"})
@@ -40,7 +40,7 @@ _QUOTED = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class RunEvidence:
     """The evidence of a run whose process has ended or finished its message.
 
     Attributes:
@@ -59,7 +59,7 @@ class Evidence:
     session: str
     exit_code: int | None
     stderr: str = ""
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, HookMark] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     text: str = ""
@@ -70,19 +70,19 @@ class Evidence:
     lives: bool = False
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def own_events(self) -> tuple[str, ...]:
         """The hook events whose marks belong to this run and session."""
         return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
 
-    def facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the evidence as stored with the attempt."""
         names = ("subtype", "is_error", "terminal_reason", "api_error_status", "stop_reason", "num_turns")
-        foreign = sorted(set(self.marks) - set(self.own))
+        foreign = sorted(set(self.marks) - set(self.own_events))
         return {
             "exit_code": self.exit_code,
             "run": self.run,
             "agent_session": self.session,
-            "hooks": list(self.own),
+            "hooks": list(self.own_events),
             "result": {name: self.result[name] for name in names if self.result.get(name) is not None},
             "stdout_lost": not self.result,
             **({"foreign_marks": foreign} if foreign else {}),
@@ -90,9 +90,9 @@ class Evidence:
         }
 
 
-def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Completion:
+def judge_run(evidence: RunEvidence, facts: Mapping[str, Any] | None = None) -> Completion:
     """Return the verdict on a run from its evidence; ``facts`` are stored with the attempt."""
-    verdict, what, reason = _verdict(evidence)
+    verdict, what, reason = _decide_verdict(evidence)
     kind, why = (None, what) if isinstance(what, Why) else (what, None)
     return Completion(
         verdict=verdict,
@@ -100,107 +100,107 @@ def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Complet
         why=why,
         reason=reason,
         retry_after=evidence.retry_after if kind is ErrorKind.TRANSIENT else 0.0,
-        busy=kind is ErrorKind.TRANSIENT and _busy(evidence),
-        fault=_fault(evidence, kind) if kind else None,
-        evidence={**(facts or {}), **evidence.facts()},
+        busy=kind is ErrorKind.TRANSIENT and _is_busy(evidence),
+        fault=_classify_fault(evidence, kind) if kind else None,
+        evidence={**(facts or {}), **evidence.to_facts()},
     )
 
 
 _Ruling = tuple[Verdict, ErrorKind | Why | None, str]
 
 
-def _verdict(evidence: Evidence) -> _Ruling:
-    steps = (_asks, _refusal, _error, _ended_early, _unproven)
-    return next(filter(None, (step(evidence) for step in steps)), None) or _complete(evidence)
+def _decide_verdict(evidence: RunEvidence) -> _Ruling:
+    steps = (_judge_question, _judge_refusal, _judge_error, _judge_early_end, _judge_unproven)
+    return next(filter(None, (step(evidence) for step in steps)), None) or _complete_ruling(evidence)
 
 
-def _asks(evidence: Evidence) -> _Ruling | None:
+def _judge_question(evidence: RunEvidence) -> _Ruling | None:
     """Return the verdict on a run that stopped to ask a person about a tool call."""
     result = evidence.result
     if result.get("stop_reason") != _DEFERRED or result.get("is_error") or evidence.exit_code != 0:
         return None
-    if not {START, END} <= set(evidence.own) or not isinstance(result.get("deferred_tool_use"), dict):
+    if not {START, END} <= set(evidence.own_events) or not isinstance(result.get("deferred_tool_use"), dict):
         return None
     name = " ".join(str(result["deferred_tool_use"].get("name")).split())[:_QUOTED]
     return Verdict.ASKS, None, f"a person is asked about a call of {name}"
 
 
-def _refusal(evidence: Evidence) -> _Ruling | None:
+def _judge_refusal(evidence: RunEvidence) -> _Ruling | None:
     """Return the verdict on a refusal by the model, whatever error the CLI reports."""
-    if START not in evidence.own or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
+    if START not in evidence.own_events or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
         return None
     said = " ".join(evidence.text.split())[:_QUOTED]
     return Verdict.REFUSED, Why.REFUSED, f"the model refused: {said or 'it said no more'}"
 
 
-def _error(evidence: Evidence) -> _Ruling | None:
-    result, said = evidence.result, _said(evidence)
+def _judge_error(evidence: RunEvidence) -> _Ruling | None:
+    result, said = evidence.result, _error_text(evidence)
     if (
         _SESSION_LOST.search(f"{said} {evidence.stderr}")
         and evidence.exit_code
-        and not (STOP in evidence.own or evidence.text)
+        and not (STOP in evidence.own_events or evidence.text)
     ):
-        return _failed(ErrorKind.SESSION_LOST, said or "the agent session is gone")
+        return _error_ruling(ErrorKind.SESSION_LOST, said or "the agent session is gone")
     if limit := _LIMITS.get(str(result.get("subtype"))):
         return Verdict.ERROR, ErrorKind.LIMIT, limit
-    if result.get("is_error") and (kind := _kind_of(evidence, said)):
-        return _failed(kind, said)
-    if evidence.exit_code and not result and STOP_FAILURE in evidence.own:
+    if result.get("is_error") and (kind := _classify_error(evidence, said)):
+        return _error_ruling(kind, said)
+    if evidence.exit_code and not result and STOP_FAILURE in evidence.own_events:
         mark = evidence.marks[STOP_FAILURE]  # the result was lost with standard output, but the hook knows the error
-        return _failed(kind, mark.message or mark.error) if (kind := _KINDS.get(mark.error)) else None
+        return _error_ruling(kind, mark.message or mark.error) if (kind := _KINDS.get(mark.error)) else None
     if evidence.unwritable:
         return Verdict.ERROR, ErrorKind.HOST, f"the run's folder cannot be written: {evidence.unwritable}"
-    if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
+    if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own_events:
         if _SESSION_TAKEN.search(evidence.stderr):
-            return _failed(ErrorKind.TRANSIENT, _plain(evidence.stderr))
+            return _error_ruling(ErrorKind.TRANSIENT, _strip_jargon(evidence.stderr))
         if _MISUSE.search(evidence.stderr):
-            return _failed(ErrorKind.CONFIG, _plain(evidence.stderr))
+            return _error_ruling(ErrorKind.CONFIG, _strip_jargon(evidence.stderr))
     return None
 
 
-def _said(evidence: Evidence) -> str:
+def _error_text(evidence: RunEvidence) -> str:
     result = evidence.result
     said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
-    return said or _plain(evidence.stderr)
+    return said or _strip_jargon(evidence.stderr)
 
 
-def _plain(stderr: str) -> str:
+def _strip_jargon(stderr: str) -> str:
     return _JARGON.sub("", stderr).strip()
 
 
-def _failed(kind: ErrorKind, said: str) -> _Ruling:
+def _error_ruling(kind: ErrorKind, said: str) -> _Ruling:
     return Verdict.ERROR, kind, plain_words(said)
 
 
-def _status(evidence: Evidence) -> int:
-    return status_of({"code": evidence.result.get("api_error_status")})
+def _error_status(evidence: RunEvidence) -> int:
+    return find_status({"code": evidence.result.get("api_error_status")})
 
 
-def _busy(evidence: Evidence) -> bool:
-    lost = not evidence.result and evidence.marks.get(STOP_FAILURE, Mark()).error in {"rate_limit", "overloaded"}
-    return lost or _status(evidence) in BUSY
+def _is_busy(evidence: RunEvidence) -> bool:
+    lost = not evidence.result and evidence.marks.get(STOP_FAILURE, HookMark()).error in {"rate_limit", "overloaded"}
+    return lost or _error_status(evidence) in BUSY
 
 
-def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
-    status = _status(evidence)
-    error = evidence.error or evidence.marks.get(STOP_FAILURE, Mark()).error
+def _classify_fault(evidence: RunEvidence, kind: ErrorKind) -> Fault | None:
+    status = _error_status(evidence)
+    error = evidence.error or evidence.marks.get(STOP_FAILURE, HookMark()).error
     if "prompt_too_long" in {error, evidence.result.get("terminal_reason")}:
         return Fault.CONTEXT_LENGTH
-    if kind is ErrorKind.PERMANENT and is_spent(status, f"{error} {_said(evidence)}"):
+    if kind is ErrorKind.PERMANENT and is_spent(status, f"{error} {_error_text(evidence)}"):
         return Fault.LIMIT
     if kind is ErrorKind.CONFIG:
         return Fault.AUTH if error in _LOGIN_ERRORS else None
     if kind not in {ErrorKind.TRANSIENT, ErrorKind.PERMANENT} or (kind is ErrorKind.PERMANENT and not status):
         return None
-    found = fault_of(429 if error == "rate_limit" and not status else status, _said(evidence))
+    found = classify_fault(429 if error == "rate_limit" and not status else status, _error_text(evidence))
     return Fault(found) if found else None
 
 
-def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
+def _classify_error(evidence: RunEvidence, said: str) -> ErrorKind | None:
     """Classify an error that the CLI reports, first by HTTP status; None for errors not caused by the service."""
-    status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
+    status, ending = _error_status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
-        return ErrorKind.TRANSIENT if passes(status, said) else ErrorKind.PERMANENT
+        return ErrorKind.TRANSIENT if is_temporary(status, said) else ErrorKind.PERMANENT
     if evidence.error in _TOO_LONG or ending in _TOO_LONG:
         return ErrorKind.LIMIT
     if ending != "api_error":
@@ -210,50 +210,50 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
     return ErrorKind.PERMANENT if evidence.error in _LASTING_ERRORS else ErrorKind.TRANSIENT
 
 
-def _ended_early(evidence: Evidence) -> _Ruling | None:
+def _judge_early_end(evidence: RunEvidence) -> _Ruling | None:
     code, result = evidence.exit_code, evidence.result
     if evidence.lives and not result:
-        return _incomplete("the agent gave no result")
+        return _incomplete_ruling("the agent gave no result")
     if code is None and not evidence.lives:
-        return _incomplete("nobody knows how the agent ended")
+        return _incomplete_ruling("nobody knows how the agent ended")
     if code and code < 0:
-        return _incomplete(f"the agent was killed by signal {-code}", Why.KILLED)
+        return _incomplete_ruling(f"the agent was killed by signal {-code}", Why.KILLED)
     if code and code > 0:
-        return _incomplete(f"the agent ended with exit code {code}")
+        return _incomplete_ruling(f"the agent ended with exit code {code}")
     if result and (result.get("is_error") or result.get("subtype") != "success"):
-        return _incomplete(f"the agent's result is {result.get('subtype')}, an error")
+        return _incomplete_ruling(f"the agent's result is {result.get('subtype')}, an error")
     if result and result.get("terminal_reason", "completed") != "completed":
-        return _incomplete(f"the agent stopped early: {result['terminal_reason']}")
+        return _incomplete_ruling(f"the agent stopped early: {result['terminal_reason']}")
     return None
 
 
-def _unproven(evidence: Evidence) -> _Ruling | None:
+def _judge_unproven(evidence: RunEvidence) -> _Ruling | None:
     """Return the verdict on a run that seems successful but lacks an answer or proof by its hooks."""
-    own = evidence.own
+    own = evidence.own_events
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"
         return Verdict.ERROR, ErrorKind.CONFIG, reason
     missing = [event for event in ((START, STOP) if evidence.lives else (START, STOP, END)) if event not in own]
     if missing:
-        return _incomplete(f"the agent ended without the hook {missing[0]} of this run")
+        return _incomplete_ruling(f"the agent ended without the hook {missing[0]} of this run")
     if STOP_FAILURE in evidence.marks:
-        return _incomplete("the agent's turn ended in a failure")
+        return _incomplete_ruling("the agent's turn ended in a failure")
     if evidence.marks[STOP].background:
-        return _incomplete("the agent ended while its background tasks ran")
-    if reason := cut_short(evidence.result.get("stop_reason") or evidence.stop_reason):
-        return _incomplete(f"the model stopped before the answer was whole: {reason}")
+        return _incomplete_ruling("the agent ended while its background tasks ran")
+    if reason := find_cut_reason(evidence.result.get("stop_reason") or evidence.stop_reason):
+        return _incomplete_ruling(f"the model stopped before the answer was whole: {reason}")
     if evidence.missing:
-        return _incomplete(f"the answer may not be whole: {evidence.missing}")
+        return _incomplete_ruling(f"the answer may not be whole: {evidence.missing}")
     if not evidence.text.strip():
-        return _incomplete("the agent finished but said nothing", Why.SILENT)
+        return _incomplete_ruling("the agent finished but said nothing", Why.SILENT)
     return None
 
 
-def _incomplete(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
+def _incomplete_ruling(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
     return Verdict.INCOMPLETE, why, reason
 
 
-def _complete(evidence: Evidence) -> _Ruling:
+def _complete_ruling(evidence: RunEvidence) -> _Ruling:
     lost = "" if evidence.result else "; its standard output was lost"
     if evidence.lives:
         return Verdict.COMPLETE, None, "this message's result and its hook Stop; its process was there still"

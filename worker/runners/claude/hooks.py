@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.files.safe_io import opened, read, replace
+from worker.files.safe_io import open_folder, read_file, replace_file
 
 HOOK = Path(__file__).with_name("hook.sh")
 TOOL_HOOK = Path(__file__).with_name("tool_hook.py")
@@ -38,7 +38,7 @@ _SPECIAL = re.compile(r"[\\*\[\]]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class HookMark:
     """The mark file that one hook of the CLI has written.
 
     Attributes:
@@ -57,7 +57,7 @@ class Mark:
     error: str = ""
 
 
-def settings(
+def build_settings(
     marks: Path,
     *,
     readable: Iterable[Path],
@@ -75,7 +75,7 @@ def settings(
         tools: input file of the tool hook; None for no tool hook.
     """
     hooks: dict[str, Any] = {
-        event: [{"hooks": [{"type": "command", "command": _command(event, marks), "timeout": _TIMEOUT}]}]
+        event: [{"hooks": [{"type": "command", "command": _hook_command(event, marks), "timeout": _TIMEOUT}]}]
         for event in EVENTS
     }
     if tools is not None:
@@ -83,7 +83,7 @@ def settings(
         hook = shlex.join([sys.executable, "-I", "-S", str(TOOL_HOOK), str(tools)])
         call = {"type": "command", "command": f"{hook} || exit 2", "timeout": _TOOL_TIMEOUT}
         hooks["PreToolUse"] = [{"matcher": "*", "hooks": [call]}]
-    reading = [f"Read(/{_literal(path)}{'/**' if path.is_dir() else ''})" for path in readable]
+    reading = [f"Read(/{_escape_path(path)}{'/**' if path.is_dir() else ''})" for path in readable]
     return json.dumps(
         {
             "hooks": hooks,
@@ -95,14 +95,14 @@ def settings(
 
 def edit_rules(folders: Iterable[Path]) -> list[str]:
     """Build permission rules that match writing below each folder."""
-    return [f"Edit(/{_literal(folder)}/**)" for folder in folders]
+    return [f"Edit(/{_escape_path(folder)}/**)" for folder in folders]
 
 
-def _literal(path: Path) -> str:
+def _escape_path(path: Path) -> str:
     return _SPECIAL.sub(r"\\\g<0>", str(path))
 
 
-def _command(event: str, marks: Path) -> str:
+def _hook_command(event: str, marks: Path) -> str:
     return f"set -- {event} {shlex.quote(str(marks))}; . {shlex.quote(str(HOOK))}"
 
 
@@ -117,14 +117,14 @@ def readable_entries(root: Path) -> list[Path]:
     return [e for e in entries if not e.name.startswith(".") and e.name != "projects" and not e.is_symlink()]
 
 
-def read_marks(directory: Path) -> dict[str, Mark]:
+def read_marks(directory: Path) -> dict[str, HookMark]:
     """Read the marks of a delivery, by event; unreadable marks are left out."""
-    found: dict[str, Mark] = {}
+    found: dict[str, HookMark] = {}
     try:
-        with opened(directory) as own, opened("marks", own) as marks:
+        with open_folder(directory) as own, open_folder("marks", own) as marks:
             for event in EVENTS:
                 try:
-                    found[event] = parse_mark(read(event, marks, _MAX_MARK))
+                    found[event] = parse_mark(read_file(event, marks, _MAX_MARK))
                 except (OSError, ValueError, RecursionError):
                     continue
     except OSError:
@@ -132,39 +132,39 @@ def read_marks(directory: Path) -> dict[str, Mark]:
     return found
 
 
-def is_over(directory: Path) -> bool:
+def has_ended(directory: Path) -> bool:
     """Return whether a session's hooks, including the last, have all run."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 
-def obstacle(directory: Path) -> str:
+def find_write_error(directory: Path) -> str:
     """Write a probe, and return why a delivery's folder accepts no marks, such as a full disk."""
     try:
-        with opened(directory) as own, opened("marks", own) as marks:
-            replace("probe", b"\0" * _PROBE, marks, durable=False)
+        with open_folder(directory) as own, open_folder("marks", own) as marks:
+            replace_file("probe", b"\0" * _PROBE, marks, durable=False)
             os.unlink("probe", dir_fd=marks)
     except OSError as error:
         return str(error)
     return ""
 
 
-def parse_mark(content: bytes) -> Mark:
+def parse_mark(content: bytes) -> HookMark:
     """Parse the content of a hook's mark file. Raises ``ValueError``."""
     run, _, body = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(body)
     if not isinstance(facts, dict):
         raise ValueError("a hook gets a JSON object")
     background = facts.get("background_tasks")
-    return Mark(
+    return HookMark(
         run=run,
-        session=_text(facts, "session_id"),
+        session=_get_text(facts, "session_id"),
         background=len(background) if isinstance(background, list) else 0,
-        message=_text(facts, "last_assistant_message"),
-        transcript=_text(facts, "transcript_path"),
-        error=_text(facts, "error"),
+        message=_get_text(facts, "last_assistant_message"),
+        transcript=_get_text(facts, "transcript_path"),
+        error=_get_text(facts, "error"),
     )
 
 
-def _text(facts: dict[str, Any], name: str) -> str:
+def _get_text(facts: dict[str, Any], name: str) -> str:
     value = facts.get(name)
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

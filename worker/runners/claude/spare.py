@@ -20,19 +20,26 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import Settings
-from worker.runners.agent_sessions import session_of
+from worker.runners.agent_sessions import agent_session_id
 from worker.runners.base import Order
 from worker.runners.claude import cli_sessions
 from worker.runners.claude.claude_models import model_prices
-from worker.runners.claude.cli_sessions import Base
-from worker.runners.claude.command import instruct, settings_content
+from worker.runners.claude.cli_sessions import BaseSession
+from worker.runners.claude.command import build_settings, copy_instructions
 from worker.runners.claude.exchange import ProcessFiles
-from worker.runners.claude.living import _LOOK_SECONDS, ClaudeLiving, fixed_part, inside, place_of, started
+from worker.runners.claude.living import (
+    _LOOK_SECONDS,
+    ClaudeAgent,
+    fixed_part,
+    new_process_folder,
+    order_inside,
+    start_process,
+)
 from worker.runners.guard import box
-from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Begun
-from worker.runners.guard.processes import Processes
-from worker.runners.guard.supervision import Ending
+from worker.runners.guard.footprint import ResourceLimits
+from worker.runners.guard.launch import StartedAgent
+from worker.runners.guard.processes import AgentProcesses
+from worker.runners.guard.supervision import RunEnding
 
 #: Folder of spare processes; no session's folder starts with a dot.
 SPARES = ".spares"
@@ -45,7 +52,7 @@ _MOST_BYTES = 2**20
 _RULES, _CLAIM = "rules", "claim"
 
 
-def part_of(settings: Settings, program: str, order: Order) -> str:
+def spare_part(settings: Settings, program: str, order: Order) -> str:
     """Return a digest of everything that a spare process for this order is started with.
 
     Empty if the order can use no spare process.
@@ -53,13 +60,13 @@ def part_of(settings: Settings, program: str, order: Order) -> str:
     Raises:
         OSError: an input file cannot be read.
     """
-    boxed = box.level(settings.box, wanted=True).kind != "none"
-    if boxed or order.read_only or order.tools or cli_sessions.base_of(order).transcript is not None:
+    boxed = box.choose_isolation(settings.box, wanted=True).kind != "none"
+    if boxed or order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
         return ""
-    return fixed_part(settings, program, _unowned(order.model, order.option, "", Path("/nowhere")))
+    return fixed_part(settings, program, _anonymous_order(order.model, order.option, "", Path("/nowhere")))
 
 
-def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
+def _anonymous_order(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
     return Order(
         turn_id=mark,
         session_id="",
@@ -76,14 +83,14 @@ def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool 
     )
 
 
-def _note(settings: Settings, order: Order) -> None:
+def _note_demand(settings: Settings, order: Order) -> None:
     said = json.dumps([order.model, order.option, order.recorded])
     file = settings.sessions_dir / KINDS / hashlib.sha256(said.encode()).hexdigest()[:32]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(said)
 
 
-def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
+def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
     """Yield the kinds of spare processes wanted after ``since``, with the times of the requests.
 
     Raises:
@@ -95,91 +102,106 @@ def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
             at = file.stat().st_mtime
             model, option, recorded = json.loads(file.read_text()) if at > since else ("", "", False)
             if model in settings.models:
-                yield at, _unowned(model, option, "", Path("/nowhere"), recorded=recorded)
+                yield at, _anonymous_order(model, option, "", Path("/nowhere"), recorded=recorded)
             elif time.time() - at > _OLD:
                 file.unlink()
 
 
 @dataclass(frozen=True)
-class _Rest:
+class _NeverStop:
     """A stop request that never comes."""
 
     lease_ends: float
     reason: str = ""
 
 
-def opened_spare(
-    agents: Processes, settings: Settings, program: str, order: Order, part: str, until: float
+def open_spare(
+    agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
     """Start a spare process for orders like this one, or return None. May block."""
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
-    own = _unowned(order.model, order.option, mark, top)
-    files = ProcessFiles(top=top, mark=own.mark, agent=session_of(own), spare=True)
+    own = _anonymous_order(order.model, order.option, mark, top)
+    files = ProcessFiles(top=top, mark=own.process_tag, agent=agent_session_id(own), spare=True)
     files.prices = model_prices(settings.prices)
     held = contextlib.ExitStack()
-    held.callback(_removed, top)
+    held.callback(_remove_spare, top)
     try:
-        _swept(top.parent)
-        _note(settings, order)
-        begun = started(
-            agents, settings, program, own, files, Base(), _Rest(until), held, "--await-claim", noted=order.recorded
+        _sweep_spares(top.parent)
+        _note_demand(settings, order)
+        begun = start_process(
+            agents,
+            settings,
+            program,
+            own,
+            files,
+            BaseSession(),
+            _NeverStop(until),
+            held,
+            "--await-claim",
+            noted=order.recorded,
         )
     except OSError:
         held.close()
         return None
-    if isinstance(begun, Ending):
+    if isinstance(begun, RunEnding):
         held.close()
         return None
     return ClaudeSpare(begun, held, files, settings, own, part)
 
 
-def _removed(top: Path) -> None:
+def _remove_spare(top: Path) -> None:
     with contextlib.suppress(OSError):
         top.unlink() if top.is_symlink() else shutil.rmtree(top)
 
 
-def _swept(place: Path) -> None:
+def _sweep_spares(place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for top in place.iterdir():
         gone = not top.exists() if top.is_symlink() else time.time() - top.stat().st_mtime > _OLD
         if gone:
-            _removed(top)
+            _remove_spare(top)
 
 
-class ClaudeSpare(ClaudeLiving):
+class ClaudeSpare(ClaudeAgent):
     """A spare process of the CLI, which waits for its session."""
 
     def __init__(
-        self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, settings: Settings, own: Order, part: str
+        self,
+        begun: StartedAgent,
+        held: contextlib.ExitStack,
+        files: ProcessFiles,
+        settings: Settings,
+        own: Order,
+        part: str,
     ) -> None:
-        super().__init__(begun, held, files, Bounds.of(settings))
+        super().__init__(begun, held, files, ResourceLimits.from_settings(settings))
         self.fixed = part
         self._settings, self._own = settings, own
 
-    def claim(self, order: Order, fixed: str) -> bool:
+    def bind_session(self, order: Order, fixed: str) -> bool:
         """Assign the process to the order's session; False if the process must be closed instead. May block."""
         began, files, before = time.monotonic(), self._files, self._files.top
-        if not self._lives:
+        if not self._is_alive:
             return False
-        top = place_of(order)
+        top = new_process_folder(order)
         try:
             top.parent.mkdir(parents=True, exist_ok=True)
             before.rename(top)
             self._held.callback(shutil.rmtree, top, ignore_errors=True)
             before.symlink_to(top)
-            instruct(order, top / "home")
-            claimed = self._claimed(inside(order, top), top / "home")
+            copy_instructions(order, top / "home")
+            claimed = self._request_claim(order_inside(order, top), top / "home")
         except (OSError, ValueError, LookupError, TypeError):
             return False
         files.top = top
-        self.belongs(order, fixed, Base(), began)
+        self.assign_session(order, fixed, BaseSession(), began)
         return claimed
 
-    def _claimed(self, inner: Order, home: Path) -> bool:
+    def _request_claim(self, inner: Order, home: Path) -> bool:
         """Ask the CLI to join the session with the session's permissions."""
-        rights = json.loads(settings_content(inner, home, self._settings))["permissions"]
-        waiting = json.loads(settings_content(self._own, self._files.home, self._settings))["permissions"]
+        rights = json.loads(build_settings(inner, home, self._settings))["permissions"]
+        waiting = json.loads(build_settings(self._own, self._files.home_folder, self._settings))["permissions"]
         rights["deny"] += waiting["deny"]  # under its old name
         asked = {
             _RULES: {"subtype": "apply_flag_settings", "settings": {"permissions": rights}},
@@ -189,19 +211,19 @@ class ClaudeSpare(ClaudeLiving):
             json.dumps({"type": "control_request", "request_id": name, "request": request}).encode() + b"\n"
             for name, request in asked.items()
         )
-        if not self._process.write(packet, _TO_CLAIM):
+        if not self._process.write_input(packet, _TO_CLAIM):
             return False
-        answers = self._answers()
+        answers = self._read_answers()
         said = answers.get(_CLAIM, {}).get("response") or {}
         agreed = all(answers.get(name, {}).get("subtype") == "success" for name in asked)
         return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
 
-    def _answers(self) -> dict[str, dict[str, Any]]:
+    def _read_answers(self) -> dict[str, dict[str, Any]]:
         """Read the CLI's answers to both requests, by name."""
         found: dict[str, dict[str, Any]] = {}
         rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
         while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:
-            piece = self._process.read(_LOOK_SECONDS)
+            piece = self._process.read_output(_LOOK_SECONDS)
             if piece is None:
                 break
             length += len(piece)

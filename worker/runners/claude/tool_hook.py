@@ -23,14 +23,14 @@ except Exception as error:
     sys.exit(2)  # any other exit code lets the call run
 
 
-def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
+def decide_call(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
     """Return the hook's decision on a call and its reason; an empty decision leaves it to the CLI's permissions.
 
     ``call`` is the CLI's description; ``order`` is the content of the rules file.
     """
     tool, given, folder = call["tool_name"], call["tool_input"], order["folder"]
     here = str(call.get("cwd") or folder)  # the CLI's shell stays in the folder of an earlier command
-    rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=here)
+    rule = tool_gate.find_rule(order["rules"], tool, given, root=order["root"], folder=here)
     word = str(rule.get("do", "ask")) if rule else ""
     if word == "deny":
         return "deny", order["denied"]
@@ -39,7 +39,7 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
     # A subagent cannot wait for a person, and no approval applies to it.
     if word == "ask" and call.get("agent_id"):
         return "deny", order["unasked"]
-    said = approval_client.ask(order["approval_server"], tool, given, asks=word == "ask")
+    said = approval_client.ask_approval_server(order["approval_server"], tool, given, asks=word == "ask")
     if said in {approval_client.NO, approval_client.LATER}:
         return "deny", order["said" if said == approval_client.NO else "later"]
     if word != "ask":
@@ -59,7 +59,7 @@ def main() -> int:
     """Print the decision, or block the call with exit code 2."""
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-        word, why = answer_to(json.load(sys.stdin), order)
+        word, why = decide_call(json.load(sys.stdin), order)
     except Exception as error:
         sys.stderr.write(f"this call could not be checked: {type(error).__name__}\n")
         return 2

@@ -19,7 +19,7 @@ _STDERR_TAIL = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class AgentExit:
     """How the processes of a run ended.
 
     Attributes:
@@ -42,7 +42,7 @@ class Exit:
 class AgentProcess:
     """One agent process started by the guard; ``close`` frees its descriptors.
 
-    Its owner is one thread that calls ``read``, or, after ``attach``, an event loop.
+    Its owner is one thread that calls ``read_output``, or, after ``attach``, an event loop.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class AgentProcess:
         #: 0 until the guard reports the id.
         self.pid = 0
         #: Set when the first process has ended; others may still run.
-        self.known_end: Exit | None = None
+        self.known_end: AgentExit | None = None
         self._send_now = send
         self._send: Callable[[dict[str, Any]], object] = lambda request: send(request, ())
         self._stdin = stdin
         self._kill_guard = kill_guard
         self._ended = threading.Event()
-        self._exit = Exit()
+        self._exit = AgentExit()
         self._on_end: Callable[[], object] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -78,33 +78,33 @@ class AgentProcess:
             os.set_blocking(fd, False)
             self._poll.register(fd, select.POLLIN)
 
-    def read(self, seconds: float) -> bytes | None:
+    def read_output(self, seconds: float) -> bytes | None:
         """Return the next piece of standard output; empty after ``seconds``, None at its end."""
         if self._stdout not in self._fds:
             return None
         piece: bytes | None = b""
         for fd, _ in self._poll.poll(seconds * 1000):
-            data = self._piece(fd)
+            data = self._read_piece(fd)
             if fd == self._stdout:
                 piece = data or None
         return piece
 
-    def _piece(self, fd: int) -> bytes:
+    def _read_piece(self, fd: int) -> bytes:
         recording = self._recording if fd == self._stdout else None
-        data = recording.piece(fd) if recording else None
+        data = recording.record_piece(fd) if recording else None
         if recording and data is None:
-            recording.give_up()
+            recording.discard()
             self._send({"do": "unrecorded", "mark": self.mark, "record": recording.path})
             self._recording = None
         if data is None:
             data = os.read(fd, 65_536)
         if not data:
-            self._close(fd)
+            self._close_output(fd)
         if fd != self._stdout:
             self._tail = (self._tail + data)[-_STDERR_TAIL:]
         return data
 
-    def record(self, recording: RunRecording | None) -> None:
+    def set_recording(self, recording: RunRecording | None) -> None:
         """Redirect the recording of standard output while nobody reads it. May block."""
         before, self._recording = self._recording, recording
         if before:
@@ -112,10 +112,10 @@ class AgentProcess:
         if recording:
             request = {"do": "record", "mark": self.mark, "record": recording.path}
             if self.output_ended or self._send_now(request, [recording.fd, self._stdout]):
-                recording.give_up()
+                recording.discard()
                 self._recording = None
 
-    def attach(
+    def attach_loop(
         self,
         loop: asyncio.AbstractEventLoop,
         hear: Callable[[bytes], object],
@@ -124,7 +124,8 @@ class AgentProcess:
     ) -> None:
         """Let an event loop read the outputs. Call this method in that loop.
 
-        ``hear`` gets pieces of standard output; ``on_end`` is called at the end, when ``read(0)`` returns the rest.
+        ``hear`` gets pieces of standard output; ``on_end`` is called at the end, when
+        ``read_output(0)`` returns the rest.
         ``orders`` sends orders to the guard, which may block.
         """
         send, self._loop = self._send_now, loop
@@ -134,7 +135,7 @@ class AgentProcess:
 
         def on_readable(fd: int) -> None:
             with contextlib.suppress(BlockingIOError):
-                if (piece := self._piece(fd)) and fd == self._stdout:
+                if (piece := self._read_piece(fd)) and fd == self._stdout:
                     hear(piece)
 
         self._send = send_later
@@ -146,13 +147,13 @@ class AgentProcess:
                 return
         loop.call_soon(on_end)
 
-    def detach(self) -> None:
+    def detach_loop(self) -> None:
         """Stop the event loop's reading, in that loop; afterwards any thread may own the process."""
         loop, self._loop = self._loop, None
         for fd in self._fds if loop else ():
             loop.remove_reader(fd)  # type: ignore[union-attr]
 
-    def write(self, content: bytes, seconds: float) -> bool:
+    def write_input(self, content: bytes, seconds: float) -> bool:
         """Write to standard input; False if the input is closed or not read within ``seconds``. May block."""
         writable, give_up, rest = select.poll(), time.monotonic() + seconds, memoryview(content)
         if self._stdin < 0:
@@ -182,11 +183,11 @@ class AgentProcess:
         return self._stdout not in self._fds
 
     @property
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Return whether both outputs are open and no output is unread."""
         return len(self._fds) == 2 and not self._poll.poll(0)
 
-    def when_ended(self, report: Callable[[], object]) -> None:
+    def call_at_end(self, report: Callable[[], object]) -> None:
         """Call ``report`` at the end of the process, in any thread."""
         with self._lock:
             if not self._ended.is_set():
@@ -194,7 +195,7 @@ class AgentProcess:
                 return
         report()
 
-    def stderr(self) -> str:
+    def read_stderr(self) -> str:
         """Return the last 4 kB of standard error, after the end."""
         with contextlib.suppress(BlockingIOError):
             for fd in self._fds - {self._stdout}:
@@ -202,19 +203,19 @@ class AgentProcess:
                     self._tail = (self._tail + data)[-_STDERR_TAIL:]
         return self._tail.decode("utf-8", "replace")
 
-    def wait(self, seconds: float) -> Exit | None:
+    def wait_for_end(self, seconds: float) -> AgentExit | None:
         """Wait up to ``seconds`` for the end of all processes."""
         return self._exit if self._ended.wait(seconds) else None
 
-    def extend(self, lease_ends: float) -> None:
+    def extend_lease(self, lease_ends: float) -> None:
         """Extend the lease: the guard kills the agent at this ``time.monotonic()``."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
-    def terminate(self, grace: float) -> None:
+    def terminate_agent(self, grace: float) -> None:
         """Send SIGTERM to the process group, and SIGKILL ``grace`` seconds later."""
         self._send({"do": "terminate", "mark": self.mark, "grace": grace})
 
-    def abandon(self) -> None:
+    def kill_guard(self) -> None:
         """Kill a guard that ignores orders, and all its agents."""
         self._kill_guard()
 
@@ -225,9 +226,9 @@ class AgentProcess:
             self._recording.close()
             self._recording = None
         for fd in list(self._fds):
-            self._close(fd)
+            self._close_output(fd)
 
-    def ended(self, report: Exit) -> None:
+    def report_end(self, report: AgentExit) -> None:
         """Record the guard's report of the end, and notify the owner."""
         with self._lock:
             self._exit = report
@@ -236,7 +237,7 @@ class AgentProcess:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             on_end()
 
-    def _close(self, fd: int) -> None:
+    def _close_output(self, fd: int) -> None:
         self._poll.unregister(fd)
         if self._loop:
             self._loop.remove_reader(fd)

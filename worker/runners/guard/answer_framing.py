@@ -11,7 +11,7 @@ class BrokenFraming(ConnectionError):
     """The framing of a response is malformed."""
 
 
-class AnswerFraming:
+class BodyFraming:
     """Tracks the framing of one response body."""
 
     def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
@@ -29,10 +29,10 @@ class AnswerFraming:
         """Return whether the body ends only when the connection closes."""
         return self._left is None
 
-    def take(self, raw: bytes) -> bytes:
+    def read_body(self, raw: bytes) -> bytes:
         """Return the body bytes in a raw piece of the response. Raises ``BrokenFraming``."""
         if self._chunked:
-            return b"".join(self._chunks(raw))
+            return b"".join(self._read_chunks(raw))
         if self._left is None:
             return raw
         self.surplus = len(raw) > self._left
@@ -41,7 +41,7 @@ class AnswerFraming:
         self.over = not self._left
         return piece
 
-    def _chunks(self, raw: bytes) -> Iterable[bytes]:
+    def _read_chunks(self, raw: bytes) -> Iterable[bytes]:
         data, at = self._rest + raw, 0
         self._rest = b""
         while not self.over and at < len(data):

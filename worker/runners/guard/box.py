@@ -21,9 +21,9 @@ from typing import Literal
 from worker.runners.guard.seccomp import filter_path
 
 #: Port on the sandbox's loopback interface where an agent finds its model proxy.
-PORT = 47_623
+PROXY_PORT = 47_623
 #: Base address of the model service inside a sandbox. ``launch`` replaces it for agents that share the network.
-DOOR = f"http://127.0.0.1:{PORT}"
+PROXY_URL = f"http://127.0.0.1:{PROXY_PORT}"
 _INSIDE = Path(__file__).with_name("inside.py")
 
 #: Visible folders of the machine: no homes, no ``/run`` with its sockets, no ``/var``.
@@ -39,12 +39,12 @@ _PATIENCE = 10
 _proven: set[tuple[str, ...]] = set()
 
 
-class BoxError(Exception):
+class SandboxError(Exception):
     """A required sandbox cannot be made; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class SandboxMount:
     """A file or folder mounted in the sandbox at its own path; later mounts cover earlier ones."""
 
     path: Path
@@ -52,14 +52,14 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Isolation:
     """The isolation of an agent: the sandbox program, and ``cut`` if it has a separate network."""
 
     kind: Literal["bubblewrap", "none"] = "none"
     cut: bool = False
 
 
-def level(mode: str, *, wanted: bool) -> Level:
+def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
     """Choose the isolation of an agent by ``HELIX_BOX``: off, auto or required.
 
     In mode auto, an agent gets a sandbox if it is ``wanted`` (its model chooses its actions) and the machine can make
@@ -69,59 +69,63 @@ def level(mode: str, *, wanted: bool) -> Level:
         BoxError: a sandbox is required but cannot be made here.
     """
     if mode == "off" or (mode == "auto" and not wanted):
-        return Level()
-    problem, shared = obstacle(), network_obstacle()
+        return Isolation()
+    problem, shared = find_obstacle(), find_network_obstacle()
     if mode == "required" and (problem or shared):
-        raise BoxError(f"HELIX_BOX=required, but {problem or shared}")
-    return Level() if problem else Level("bubblewrap", cut=not shared)
+        raise SandboxError(f"HELIX_BOX=required, but {problem or shared}")
+    return Isolation() if problem else Isolation("bubblewrap", cut=not shared)
 
 
-def is_used(mode: str) -> bool:
+def uses_sandbox(mode: str) -> bool:
     """Return whether agents controlled by a model get a sandbox in this ``HELIX_BOX`` mode."""
     try:
-        return level(mode, wanted=True).kind != "none"
-    except BoxError:
+        return choose_isolation(mode, wanted=True).kind != "none"
+    except SandboxError:
         return False
 
 
-def obstacle() -> str:
+def find_obstacle() -> str:
     """Return why this machine cannot make a sandbox, or an empty text."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
-    return _problem_of(boxed(["true"], Path("/usr"), (), cut=False), "a box")
+    return _try_command(sandbox_command(["true"], Path("/usr"), (), cut=False), "a box")
 
 
-def network_obstacle() -> str:
+def find_network_obstacle() -> str:
     """Return why a sandbox cannot have a separate network here, or an empty text."""
-    return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
+    return find_obstacle() or _try_command(sandbox_command(["true"], Path("/usr"), ()), "a box with its own network")
 
 
-def weakness() -> str:
+def find_weakness() -> str:
     """Describe the protections that a sandbox lacks on this machine."""
     lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
     program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
-    if (options := own_users(program)) != best:
+    if (options := user_namespace_options(program)) != best:
         kept_from = "further user namespaces" if options else "the keyring of the worker's user and user namespaces"
-        why = _problem_of(_trial(program, best), "better ones") if _knows(program, best) else "bubblewrap is before 0.8"
+        why = (
+            _try_command(_trial_command(program, best), "better ones")
+            if _supports_options(program, best)
+            else "bubblewrap is before 0.8"
+        )
         lacking.append(f"only the filter of system calls keeps agents from {kept_from}: {why}")
     return "; ".join(lacking)
 
 
-def own_users(program: str) -> tuple[str, ...]:
+def user_namespace_options(program: str) -> tuple[str, ...]:
     """Return the options for the strongest user namespace this machine can make."""
-    known = (options for options in _OWN_USERS if _knows(program, options))
-    return next((options for options in known if not _problem_of(_trial(program, options), "it")), ())
+    known = (options for options in _OWN_USERS if _supports_options(program, options))
+    return next((options for options in known if not _try_command(_trial_command(program, options), "it")), ())
 
 
-def _knows(program: str, options: Iterable[str]) -> bool:
-    return all(option in _help_of(program) for option in options)
+def _supports_options(program: str, options: Iterable[str]) -> bool:
+    return all(option in _read_help(program) for option in options)
 
 
-def _trial(program: str, options: Iterable[str]) -> list[str]:
+def _trial_command(program: str, options: Iterable[str]) -> list[str]:
     return [program, *options, "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
 
 
-def _problem_of(command: list[str], what: str) -> str:
+def _try_command(command: list[str], what: str) -> str:
     if (key := tuple(command)) in _proven:
         return ""
     try:
@@ -135,10 +139,10 @@ def _problem_of(command: list[str], what: str) -> str:
     return ""
 
 
-def boxed(
+def sandbox_command(
     argv: Sequence[str],
     cwd: Path,
-    binds: Iterable[Bind],
+    binds: Iterable[SandboxMount],
     *,
     cut: bool = True,
     tmp_mb: int = 0,
@@ -153,36 +157,42 @@ def boxed(
     program = shutil.which("bwrap") or "bwrap"  # searched on the worker's PATH, not the agent's
     rules = filter_path()
     command = [*_WITH_FILTER, rules, program, "--seccomp", "3"] if rules else [program]
-    command += [*own_users(program), "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    command += [
+        *user_namespace_options(program),
+        "--die-with-parent",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+    ]
     command += ["--unshare-cgroup-try"]
     command += ["--unshare-net"] if cut else []
     command += ["--cap-drop", "ALL"]
     for folder in _SYSTEM:
         command += ["--ro-bind-try", folder, folder]
-    for closed in _closed(Path("/etc")):
-        command += _hiding(closed)
+    for closed in _unreadable_paths(Path("/etc")):
+        command += _hide_path(closed)
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
     # bubblewrap before 0.7 cannot limit a tmpfs; ``footprint`` still watches its size.
-    size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows(program, ["--size"]) else []
+    size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _supports_options(program, ["--size"]) else []
     command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
     for name in _hidden_in_proc():
         command += ["--ro-bind", "/dev/null", name]
     for bind in binds:
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
     for path in hidden:
-        command += _hiding(path)
+        command += _hide_path(path)
     # Root could write kernel settings in /proc/sys even without capabilities.
     command += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", str(cwd), "--", *argv]
 
 
-def _hiding(path: Path) -> list[str]:
+def _hide_path(path: Path) -> list[str]:
     return ["--tmpfs", str(path), "--remount-ro", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
 
 
 @functools.cache
-def _help_of(program: str) -> str:
+def _read_help(program: str) -> str:
     try:
         done = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
@@ -190,31 +200,31 @@ def _help_of(program: str) -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
-    """Build the command that starts ``argv`` inside a sandbox through ``inside.py``.
+def start_command(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
+    """Build the command that starts ``argv`` inside a sandbox through ``sandbox_entry.py``.
 
     ``door`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
-    ``FIRST``.
+    ``LISTENER_MOUNTS``.
     """
-    first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PORT), str(processes)]
+    first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PROXY_PORT), str(processes)]
     return [*first, *argv]
 
 
-def own_numbers(made: Level) -> frozenset[int]:
-    """Return the process ids, inside a sandbox, of bubblewrap, the agent and the listener of ``inside.py``."""
+def own_process_ids(made: Isolation) -> frozenset[int]:
+    """Return the process ids, inside a sandbox, of bubblewrap, the agent and the listener of ``sandbox_entry.py``."""
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
-FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
+LISTENER_MOUNTS = tuple(SandboxMount(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
 
 
-def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
+def insert_mount(own: SandboxMount, others: Sequence[SandboxMount]) -> list[SandboxMount]:
     """Insert ``own`` into a list of mounts so that no parent folder's mount covers it."""
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 
 
-def _closed(folder: Path) -> Iterator[Path]:
+def _unreadable_paths(folder: Path) -> Iterator[Path]:
     """Yield the paths below a folder that are not world-readable."""
     try:
         entries = list(os.scandir(folder))
@@ -227,7 +237,7 @@ def _closed(folder: Path) -> Iterator[Path]:
             continue
         if stat.S_ISDIR(mode):
             if mode & stat.S_IXOTH:
-                yield from _closed(Path(entry.path))
+                yield from _unreadable_paths(Path(entry.path))
             else:
                 yield Path(entry.path)
         elif stat.S_ISREG(mode) and not mode & stat.S_IROTH:
@@ -240,6 +250,6 @@ def _hidden_in_proc() -> list[str]:
     return [e.path for e in files if e.name in {"keys", "key-users"} or not e.stat().st_mode & stat.S_IROTH]
 
 
-def failed(stderr: str) -> str:
+def find_sandbox_error(stderr: str) -> str:
     """Return bubblewrap's own error message from standard error, if any."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

@@ -16,10 +16,10 @@ _MOST_HOST = 253
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 
-class Stream(asyncio.BufferedProtocol):
+class ByteStream(asyncio.BufferedProtocol):
     """One connection as an ``asyncio.BufferedProtocol``; all methods run in its loop."""
 
-    def __init__(self, connected: Callable[[Stream], object] | None = None) -> None:
+    def __init__(self, connected: Callable[[ByteStream], object] | None = None) -> None:
         """Create a stream that calls ``connected`` once its connection is made."""
         self._connected = connected
         self._transport: asyncio.Transport | None = None
@@ -32,12 +32,12 @@ class Stream(asyncio.BufferedProtocol):
         self._waiting: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
         #: The stream that feeds this one; it pauses while this side's peer accepts no data.
-        self.source: Stream | None = None
+        self.source: ByteStream | None = None
 
-    async def read(self, size: int = _PIECE) -> bytes:
+    async def read_piece(self, size: int = _PIECE) -> bytes:
         """Return received data, at most ``size`` bytes; empty at the end. Raises ``OSError``."""
         if not self._came and not self._over:
-            self.resume()
+            self.resume_receiving()
             self._waiting = asyncio.get_running_loop().create_future()
             try:
                 await self._waiting
@@ -49,8 +49,8 @@ class Stream(asyncio.BufferedProtocol):
         del self._came[:size]
         return piece
 
-    async def head(self, most: int) -> bytes:
-        """Return the data up to and including the first blank line; keep the rest for ``read``.
+    async def read_head(self, most: int) -> bytes:
+        """Return the data up to and including the first blank line; keep the rest for ``read_piece``.
 
         Raises:
             OSError: the connection ended first.
@@ -60,26 +60,26 @@ class Stream(asyncio.BufferedProtocol):
         while not (found := _HEAD_END.search(said)):
             if len(said) > most:
                 raise ValueError(f"a head of more than {most} bytes")
-            if not (piece := await self.read()):
+            if not (piece := await self.read_piece()):
                 raise ConnectionError("the service broke off")
             said += piece
         self._came[:0] = said[found.end() :]
         return said[: found.end()]
 
-    async def write(self, data: bytes) -> None:
+    async def write_data(self, data: bytes) -> None:
         """Send data and wait while the peer is slow. Raises ``OSError``."""
-        self.send(data)
+        self.send_data(data)
         if self._full:
             await asyncio.shield(self._full)
         if self._gone:
             raise ConnectionError("the connection is closed") from self._broke
 
-    def send(self, data: bytes) -> None:
+    def send_data(self, data: bytes) -> None:
         """Send data without waiting; pause ``source`` if the peer is slow."""
         if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
-    def pass_on(self, take: Callable[[bytes], object]) -> None:
+    def forward_to(self, take: Callable[[bytes], object]) -> None:
         """Pass all received data to ``take`` from now on; an empty piece marks the end."""
         self._take = take
         if self._came:
@@ -87,38 +87,38 @@ class Stream(asyncio.BufferedProtocol):
             take(piece)
         if self._over:
             take(b"")
-        self.resume()
+        self.resume_receiving()
 
-    def pause(self) -> None:
+    def pause_receiving(self) -> None:
         """Stop receiving data for now."""
         if self._transport and not self._over:
             self._transport.pause_reading()
 
-    def resume(self) -> None:
+    def resume_receiving(self) -> None:
         """Continue receiving data."""
         if self._transport and not self._over and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def keep(self, spoilt: Callable[[Stream], object]) -> bool:
+    def keep_idle(self, spoilt: Callable[[ByteStream], object]) -> bool:
         """Keep the connection idle for reuse; return False if the connection is unusable."""
         if self._came or self._over or self._transport is None or self._transport.is_closing():
             return False
         self.source = None
-        self.pass_on(lambda _: spoilt(self))
+        self.forward_to(lambda _: spoilt(self))
         return True
 
-    def take_up(self) -> Stream:
-        """Reuse an idle connection: received data goes to ``read`` again."""
+    def reuse(self) -> ByteStream:
+        """Reuse an idle connection: received data goes to ``read_piece`` again."""
         self._take = None
         return self
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Upgrade the connection to TLS. Raises ``OSError`` if the certificate is not valid for ``host``."""
         loop, plain = asyncio.get_running_loop(), self._transport
-        self.resume()
+        self.resume_receiving()
         self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)
 
-    def end(self) -> None:
+    def end_sending(self) -> None:
         """Close the sending side of the connection."""
         with contextlib.suppress(OSError):
             if self._transport and self._transport.can_write_eof():
@@ -143,38 +143,38 @@ class Stream(asyncio.BufferedProtocol):
             self._take(piece)
             return
         self._came += piece
-        self._wake()
+        self._wake_reader()
         if len(self._came) >= _PIECE:
-            self.pause()
+            self.pause_receiving()
 
     def eof_received(self) -> bool:  # noqa: D102
-        self._ended()
+        self._handle_end()
         return not (self._transport and self._transport.get_extra_info("sslcontext"))  # TLS has no half-closed state
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
         self._gone, self._broke = True, error
         self.resume_writing()
-        self._ended()
+        self._handle_end()
 
     def pause_writing(self) -> None:  # noqa: D102
         self._full = self._full or asyncio.get_running_loop().create_future()
         if self.source:
-            self.source.pause()
+            self.source.pause_receiving()
 
     def resume_writing(self) -> None:  # noqa: D102
         if self._full and not self._full.done():
             self._full.set_result(None)
         self._full = None
         if self.source:
-            self.source.resume()
+            self.source.resume_receiving()
 
-    def _ended(self) -> None:
+    def _handle_end(self) -> None:
         if not self._over:
             self._over = True
             if self._take:
                 self._take(b"")
-        self._wake()
+        self._wake_reader()
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         if self._waiting and not self._waiting.done():
             self._waiting.set_result(None)

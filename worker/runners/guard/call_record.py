@@ -10,22 +10,22 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from worker.files.recording import CALLS
-from worker.runners.answer_words import digests_in
-from worker.runners.guard.call_listener import CallListener
+from worker.runners.answer_words import find_digests
+from worker.runners.guard.call_listener import CallObserver
 from worker.runners.guard.call_texts import CallRequest
-from worker.runners.guard.provider_reports import api_of, model_in
-from worker.runners.pricing import Tokens, summed
-from worker.runners.witnessed import MOST_CALLS, WENT_ON, Call, CallEnd, ObservedCalls, word_of
+from worker.runners.guard.provider_reports import find_api, find_model
+from worker.runners.pricing import Tokens, sum_tokens
+from worker.runners.witnessed import MOST_CALLS, WENT_ON, ModelCall, ModelCallEnd, ObservedCalls, clean_word
 
 _NUMBER = "call"
 
 
-class Record:
+class CallLog:
     """The model calls of one run, appended to the file ``path`` as they change. Thread-safe."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[int, Call | CallListener] = {}
+        self._calls: dict[int, ModelCall | CallObserver] = {}
         self._begun = self._since = self._left_out = 0
         self._sums: dict[str, Tokens] = {}
         self._path = path
@@ -33,107 +33,107 @@ class Record:
         self._unmet: dict[int, CallRequest] = {}
         self.failures = 0
 
-    def begin(self, path: str) -> CallListener | None:
+    def observe_call(self, path: str) -> CallObserver | None:
         """Start observing a call; None if the path is not a model call."""
-        api = api_of(path)
+        api = find_api(path)
         if api is None:
             return None
-        call = Call(api=api, model=word_of(model_in(path)), started=time.time())
+        call = ModelCall(api=api, model=clean_word(find_model(path)), started=time.time())
         with self._lock:
-            listening = CallListener(call, self._begun, self._note, self._met_by)
+            listening = CallObserver(call, self._begun, self._update_call, self._mark_repeated_by)
             self._calls[self._begun] = listening
             self._begun += 1
             if len(self._calls) > MOST_CALLS:
-                self._leave_out()
-            self._write(listening.number, call)
+                self._drop_oldest()
+            self._append_line(listening.number, call)
         return listening
 
-    def _leave_out(self) -> None:
-        number, call = next(((n, c) for n, c in self._calls.items() if isinstance(c, Call)), (0, None))
+    def _drop_oldest(self) -> None:
+        number, call = next(((n, c) for n, c in self._calls.items() if isinstance(c, ModelCall)), (0, None))
         if call:
             del self._calls[number]
         if call and number >= self._since:
             self._left_out += 1
-            self._sums = summed([(call.model, call.counted)], self._sums)
+            self._sums = sum_tokens([(call.model, call.counted_tokens)], self._sums)
 
-    def _note(self, listening: CallListener, call: Call) -> None:
+    def _update_call(self, listening: CallObserver, call: ModelCall) -> None:
         with self._lock:
-            self._put(listening.number, call)
+            self._store_call(listening.number, call)
             if call.ended:
                 self.failures = 0 if call.end in WENT_ON else self.failures + 1
             if call.ended and call.end not in WENT_ON:
                 self._unmet[listening.number] = replace(listening.request, text="", end="")
             elif call.ended:
-                self._excuse(listening)
+                self._mark_rewritten(listening)
 
-    def _put(self, number: int, call: Call) -> None:
+    def _store_call(self, number: int, call: ModelCall) -> None:
         if call.ended and number in self._calls:
             self._calls[number] = call
-        self._write(number, call)
+        self._append_line(number, call)
 
-    def _met_by(self, listening: CallListener) -> None:
+    def _mark_repeated_by(self, listening: CallObserver) -> None:
         with self._lock:
-            for number in [each for each, earlier in self._unmet.items() if listening.request.repeats(earlier)]:
-                self._meet(number)
+            for number in [each for each, earlier in self._unmet.items() if listening.request.repeats_request(earlier)]:
+                self._mark_repeated(number)
 
-    def _excuse(self, listening: CallListener) -> None:
+    def _mark_rewritten(self, listening: CallObserver) -> None:
         """Mark earlier failed calls whose text this call wrote again, although its request has other words."""
         for number in list(self._unmet):
             call = self._calls.get(number)
-            if isinstance(call, Call) and (found := digests_in(call.digests, listening.text)):
-                found -= digests_in(found, listening.request.text)
+            if isinstance(call, ModelCall) and (found := find_digests(call.digests, listening.text)):
+                found -= find_digests(found, listening.request.text)
                 left = tuple(digest for digest in call.digests if digest not in found)
-                self._put(number, replace(call, digests=left)) if left else self._meet(number)
+                self._store_call(number, replace(call, digests=left)) if left else self._mark_repeated(number)
 
-    def _meet(self, number: int) -> None:
+    def _mark_repeated(self, number: int) -> None:
         del self._unmet[number]
-        if isinstance(call := self._calls.get(number), Call):
-            self._put(number, replace(call, repeated=True))
+        if isinstance(call := self._calls.get(number), ModelCall):
+            self._store_call(number, replace(call, repeated=True))
 
-    def _write(self, number: int, call: Call) -> None:
+    def _append_line(self, number: int, call: ModelCall) -> None:
         if self._path:
             with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as lines:
                 lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
-    def count(self) -> int:
-        """Return how many calls have begun, for use as ``since`` in ``seen``."""
+    def count_calls(self) -> int:
+        """Return how many calls have begun, for use as ``since`` in ``observed_calls``."""
         with self._lock:
             self._since, self._left_out, self._sums = self._begun, 0, {}
             return self._begun
 
-    def seen(self, since: int = 0) -> ObservedCalls:
+    def observed_calls(self, since: int = 0) -> ObservedCalls:
         """Return the observed model calls, without the first ``since`` calls."""
         with self._lock:
             calls = [call for number, call in self._calls.items() if number >= since]
-            found = [call if isinstance(call, Call) else call.so_far() for call in calls]
+            found = [call if isinstance(call, ModelCall) else call.current_call() for call in calls]
             return ObservedCalls(calls=found, left_out=self._left_out, sums=self._sums)
 
 
-def path_of(directory: Path) -> Path:
+def call_log_path(directory: Path) -> Path:
     """Return the call log's path, next to a delivery's folder."""
     return directory.with_name(f"{directory.name}{CALLS}")
 
 
-def adopted(directory: Path, since: int = 0) -> ObservedCalls | None:
+def read_adopted_calls(directory: Path, since: int = 0) -> ObservedCalls | None:
     """Read the call log of a run whose worker died, without the first ``since`` calls."""
-    return read(path_of(directory), since)
+    return read_call_log(call_log_path(directory), since)
 
 
-def read(path: Path, since: int = 0) -> ObservedCalls | None:
+def read_call_log(path: Path, since: int = 0) -> ObservedCalls | None:
     """Read a call log, without the first ``since`` calls; None if it is missing."""
     try:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):
         return None
-    names, calls = {field.name for field in fields(Call)}, dict[int, Call]()
+    names, calls = {field.name for field in fields(ModelCall)}, dict[int, ModelCall]()
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
             facts = json.loads(line)
             kept = {name: value for name, value in facts.items() if name in names}
-            calls[int(facts[_NUMBER])] = Call(
-                **(kept | {"end": CallEnd(kept["end"]), "digests": tuple(kept.get("digests", ()))})
+            calls[int(facts[_NUMBER])] = ModelCall(
+                **(kept | {"end": ModelCallEnd(kept["end"]), "digests": tuple(kept.get("digests", ()))})
             )
     found = [calls[number] for number in sorted(calls) if number >= since]
     earlier = found[:-MOST_CALLS]
-    sums = summed([(call.model, call.counted) for call in earlier], {})
+    sums = sum_tokens([(call.model, call.counted_tokens) for call in earlier], {})
     return ObservedCalls(calls=found[-MOST_CALLS:], left_out=len(earlier), sums=sums)

@@ -43,7 +43,7 @@ class CallRequest:
     end: str = ""
     text: str = ""
 
-    def repeats(self, earlier: CallRequest) -> bool:
+    def repeats_request(self, earlier: CallRequest) -> bool:
         """Return whether this request repeats an earlier one, or asks the model to continue its answer."""
         if not earlier.messages:
             return False
@@ -56,40 +56,40 @@ class CallRequest:
         return not self.last or bool(_ASKS_ON.search(self.last))
 
 
-def request_of(body: bytes) -> CallRequest:
+def parse_request(body: bytes) -> CallRequest:
     """Parse the body of a model call; an unreadable body gives an empty request."""
     try:
         asked: Any = json.loads(body)
-        opening = " ".join(text for name in _OPENINGS for text in texts(asked.get(name)))
+        opening = " ".join(text for name in _OPENINGS for text in find_texts(asked.get(name)))
         found: Any = next((asked[name] for name in _MESSAGES if asked.get(name)), ())
         each = [{"role": "user", "content": found}] if isinstance(found, str) else list(found)
-        said = [f"{message.get('role')} {' '.join(texts(message))}" for message in each]
+        said = [f"{message.get('role')} {' '.join(find_texts(message))}" for message in each]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return CallRequest()
     plain = bool(each) and each[-1].get("role") == "user" and b"tool_result" not in json.dumps(each[-1]).encode()
-    pieces = [*texts(each[-1])] if each and each[-1].get("role") == "user" else []
+    pieces = [*find_texts(each[-1])] if each and each[-1].get("role") == "user" else []
     end = f"user {pieces[-1]}" if pieces else ""
     hashes = tuple(map(hash, said)), tuple(map(hash, pieces))
     return CallRequest(hash(opening), *hashes, said[-1] if plain else "", end, " ".join(said))
 
 
-def answer_text(body: bytes, *, streamed: bool) -> str:
+def extract_answer(body: bytes, *, streamed: bool) -> str:
     """Return the text that a model wrote, with tool calls and without reasoning."""
     pieces: list[str] = []
     for event in re.findall(rb"^data:(.*)$", body, re.MULTILINE) if streamed else [body]:
         with contextlib.suppress(ValueError, RecursionError):
-            pieces += texts(json.loads(event))
+            pieces += find_texts(json.loads(event))
     return "".join(pieces)
 
 
-def texts(value: object) -> Iterator[str]:
+def find_texts(value: object) -> Iterator[str]:
     """Yield the texts in a part of a request or response body."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for each in value:
-            yield from texts(each)
+            yield from find_texts(each)
     elif isinstance(value, dict) and not value.get("thought") and not _NO_TEXT.search(str(value.get("type"))):
         for name, each in value.items():
             if name in _NAMES:
-                yield from texts(each)
+                yield from find_texts(each)

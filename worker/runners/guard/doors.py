@@ -20,9 +20,9 @@ from typing import Any, cast
 import structlog
 
 from worker.runners.guard import call_record
-from worker.runners.guard.outbound import Outbound
+from worker.runners.guard.outbound import AllowedDestinations
 from worker.runners.guard.processes import SOURCE_ROOT
-from worker.runners.witnessed import Call, CallEnd, ObservedCalls
+from worker.runners.witnessed import ModelCall, ModelCallEnd, ObservedCalls
 
 log = structlog.get_logger(__name__)
 
@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 _PATIENCE, _TO_END = 30.0, 2.0
 #: Environment variables passed to the process.
 _ENVIRONMENT = ("PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS")
-_UNKNOWN = Call(api="messages", end=CallEnd.UNKNOWN, word="the door is gone")
+_UNKNOWN = ModelCall(api="messages", end=ModelCallEnd.UNKNOWN, word="the door is gone")
 
 
-class Doors:
+class ProxyProcess:
     """Connection to the model proxy process. Thread-safe."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Doors:
         self.pid = self._process.pid
         self._connection = ours
 
-    def ask(self, name: str, *given: Any) -> Any:
+    def send_request(self, name: str, *given: Any) -> Any:
         """Send a request to the proxy process and return its answer. Raises ``OSError``."""
         with self._lock:
             if self.gone:
@@ -65,7 +65,7 @@ class Doors:
                     raise TimeoutError("the doors' process hangs")
                 done, answer = self._connection.recv()
             except (OSError, EOFError) as error:
-                self._end()
+                self._end_process()
                 log.error("doors.died", pid=self.pid, exit_code=self._process.returncode, error=str(error))
                 raise ConnectionError(f"the doors' process has ended: {error}") from error
         if not done:
@@ -75,9 +75,9 @@ class Doors:
     def close(self) -> None:
         """End the process and all its proxies."""
         with self._lock:
-            self._end()
+            self._end_process()
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         self.gone = True
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -87,36 +87,36 @@ class Doors:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ModelProxy:
     """The model proxy of one run, with its address: a socket path or a URL."""
 
     address: str
-    _doors: Doors
+    _doors: ProxyProcess
     _number: int
     _calls: Path | None
 
-    def count(self) -> int:
+    def count_calls(self) -> int:
         """Return how many calls have begun. Raises ``OSError`` if the proxy is gone."""
-        return int(self._doors.ask("count", self._number))
+        return int(self._doors.send_request("count", self._number))
 
-    def failures(self) -> int:
+    def count_failures(self) -> int:
         """Return how many of the latest calls failed in a row."""
         with contextlib.suppress(OSError):
-            return int(self._doors.ask("failures", self._number))
+            return int(self._doors.send_request("failures", self._number))
         return 0
 
-    def seen(self, since: int = 0) -> ObservedCalls:
+    def observed_calls(self, since: int = 0) -> ObservedCalls:
         """Return the calls after the first ``since``; read from the call log if the proxy is gone."""
         try:
-            found = self._doors.ask("seen", self._number, since)
+            found = self._doors.send_request("seen", self._number, since)
         except OSError:
-            noted = call_record.read(self._calls, since) if self._calls else None
+            noted = call_record.read_call_log(self._calls, since) if self._calls else None
             return noted or ObservedCalls(calls=(_UNKNOWN,))
         return cast("ObservedCalls", found)
 
 
 @contextlib.contextmanager
-def door(outbound: Outbound, calls: Path | None, *, boxed: bool) -> Iterator[Door]:
+def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, boxed: bool) -> Iterator[ModelProxy]:
     """Open the model proxy of one run, and close it with all its connections afterwards.
 
     ``calls`` is the file of the call log. ``boxed`` gives a unix socket; otherwise the address is a secret loopback
@@ -126,24 +126,24 @@ def door(outbound: Outbound, calls: Path | None, *, boxed: bool) -> Iterator[Doo
         OSError: the proxy cannot be opened.
     """
     try:
-        doors = _shared()
-        number, address = doors.ask("open", outbound, calls, boxed)
+        doors = _shared_process()
+        number, address = doors.send_request("open", outbound, calls, boxed)
     except ConnectionError:  # the process has just died
-        doors = _shared()
-        number, address = doors.ask("open", outbound, calls, boxed)
+        doors = _shared_process()
+        number, address = doors.send_request("open", outbound, calls, boxed)
     try:
-        yield Door(address, doors, number, calls)
+        yield ModelProxy(address, doors, number, calls)
     finally:
         with contextlib.suppress(OSError):  # the run's result must not be lost because of this
-            doors.ask("close", number)
+            doors.send_request("close", number)
 
 
 _lock = threading.Lock()
-_current: list[Doors] = []
+_current: list[ProxyProcess] = []
 
 
-def _shared() -> Doors:
+def _shared_process() -> ProxyProcess:
     with _lock:
         if not _current or _current[0].gone or _current[0].owner != os.getpid():
-            _current[:] = [Doors()]
+            _current[:] = [ProxyProcess()]
         return _current[0]

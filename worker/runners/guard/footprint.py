@@ -28,7 +28,7 @@ _WEIGHED_SECONDS, _GROWN = 60.0, 16 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ResourceLimits:
     """Resource limits of a run; 0 means unlimited.
 
     Attributes:
@@ -55,7 +55,7 @@ class Bounds:
         return 2 * self.open_files
 
     @classmethod
-    def of(cls, settings: Settings) -> Bounds:
+    def from_settings(cls, settings: Settings) -> ResourceLimits:
         """Read the limits from the settings."""
         return cls(
             memory_mb=settings.limit_memory_mb,
@@ -66,35 +66,35 @@ class Bounds:
         )
 
 
-class Footprint:
+class ResourceUsage:
     """The resource usage of one run and its ``folders``; ``boxed`` means that ``/tmp`` is private."""
 
-    def __init__(self, bounds: Bounds, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
+    def __init__(self, bounds: ResourceLimits, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
         self._bounds = bounds
         self._folders = folders
         self._boxed = boxed
         self._next = time.monotonic() + LOOK_SECONDS
         self._next_walk = self._next
 
-    def exceeded(self, pid: int) -> str:
+    def find_exceeded(self, pid: int) -> str:
         """Return the limit that the run exceeds, or an empty text; measures at most every half second."""
         now = time.monotonic()
         if now < self._next:
             return ""
         self._next = now + LOOK_SECONDS
-        found = self._processes(pid) if pid else ""
+        found = self._check_processes(pid) if pid else ""
         if not found and now >= self._next_walk:
-            found = self.folders()
+            found = self.check_folders()
             took = time.monotonic() - now
             self._next_walk = now + max(LOOK_SECONDS, _WALK_SHARE * took)
         return found
 
-    def folders(self) -> str:
+    def check_folders(self) -> str:
         """Measure the run's folders now; return the exceeded limit, or an empty text."""
         if not self._bounds.folder_mb:
             return ""
         size = 0
-        for number, blocks in enumerate(_sizes(self._folders), 1):
+        for number, blocks in enumerate(_disk_usage(self._folders), 1):
             size += blocks
             if size > self._bounds.folder_mb * _MIB:
                 return f"files of more than {self._bounds.folder_mb} MiB in its folder (limit_folder_mb)"
@@ -102,27 +102,27 @@ class Footprint:
                 return f"more than {MAX_ENTRIES} files in its folder"
         return ""
 
-    def _processes(self, pid: int) -> str:
-        bounds, tree = self._bounds, _tree(pid)
+    def _check_processes(self, pid: int) -> str:
+        bounds, tree = self._bounds, _process_tree(pid)
         if bounds.processes and sum(each.threads for each in tree) > bounds.processes:
             return f"more than {bounds.processes} processes and threads (limit_processes)"
-        if bounds.memory_mb and self._memory(tree) > bounds.memory_mb * _MIB:
+        if bounds.memory_mb and self._measure_memory(tree) > bounds.memory_mb * _MIB:
             return f"more than {bounds.memory_mb} MiB of memory (HELIX_LIMIT_MEMORY_MB)"
-        if bounds.open_files and any(_open_files(each.pid) > bounds.open_files for each in tree):
+        if bounds.open_files and any(_count_open_files(each.pid) > bounds.open_files for each in tree):
             return f"more than {bounds.open_files} open files in one process (limit_open_files)"
         if bounds.tmp_mb and self._boxed and tree:
             for name in ("tmp", "dev/shm"):
-                if _full(f"/proc/{tree[-1].pid}/root/{name}", f"/{name}", bounds.tmp_mb * _MIB):
+                if _is_full(f"/proc/{tree[-1].pid}/root/{name}", f"/{name}", bounds.tmp_mb * _MIB):
                     return f"{bounds.tmp_mb} MiB in /{name} (limit_tmp_mb)"
         return ""
 
-    def _memory(self, tree: Sequence[Process]) -> int:
+    def _measure_memory(self, tree: Sequence[ProcessStat]) -> int:
         rough = sum(each.resident for each in tree)
-        return rough if rough <= self._bounds.memory_mb * _MIB else sum(_own_memory(each) for each in tree)
+        return rough if rough <= self._bounds.memory_mb * _MIB else sum(_proportional_memory(each) for each in tree)
 
 
 @dataclass(slots=True)
-class Weight:
+class MemoryMeter:
     """Memory that ending some long-lived processes would free; pages of program files do not count.
 
     An exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
@@ -132,17 +132,17 @@ class Weight:
     _resident: int = 0
     _at: float = -math.inf
 
-    def of(self, pids: Iterable[int]) -> int:
+    def measure(self, pids: Iterable[int]) -> int:
         """Return the memory of these processes in bytes, rather too high. May block."""
-        found = [facts[1] for facts in map(_stat, map(str, pids)) if facts]
+        found = [facts[1] for facts in map(_read_stat, map(str, pids)) if facts]
         resident, now = sum(each.resident for each in found), time.monotonic()
         if now - self._at > _WEIGHED_SECONDS or resident - self._resident > _GROWN:
-            self._bytes, self._resident, self._at = sum(map(_kept_memory, found)), resident, now
+            self._bytes, self._resident, self._at = sum(map(_freeable_memory, found)), resident, now
         return self._bytes + max(0, resident - self._resident)
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessStat:
     """A process with its id, its number of threads and its resident memory in bytes."""
 
     pid: int
@@ -150,21 +150,21 @@ class Process:
     resident: int
 
 
-_Seen = tuple[dict[int, Process], dict[int, list[Process]]]
+_Seen = tuple[dict[int, ProcessStat], dict[int, list[ProcessStat]]]
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _lock = threading.Lock()
 _seen: tuple[float, _Seen] = (0.0, ({}, {}))
 
 
-def _tree(pid: int) -> list[Process]:
-    processes, children = _look()
+def _process_tree(pid: int) -> list[ProcessStat]:
+    processes, children = _list_processes()
     found = [processes[pid]] if pid in processes else []
     for each in found:
         found.extend(children.get(each.pid, ()))
     return found
 
 
-def _look() -> _Seen:
+def _list_processes() -> _Seen:
     """Return processes by id, and children by parent id; cached for a quarter of a second."""
     global _seen
     with _lock:
@@ -172,7 +172,7 @@ def _look() -> _Seen:
         if time.monotonic() - at > LOOK_SECONDS / 2:
             found = ({}, {})
             for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough
-                if entry.isdecimal() and (facts := _stat(entry)):
+                if entry.isdecimal() and (facts := _read_stat(entry)):
                     parent, process = facts
                     found[0][process.pid] = process
                     found[1].setdefault(parent, []).append(process)
@@ -180,25 +180,25 @@ def _look() -> _Seen:
         return found
 
 
-def _stat(pid: str) -> tuple[int, Process] | None:
+def _read_stat(pid: str) -> tuple[int, ProcessStat] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as source:  # noqa: PTH123 - a fifth of pathlib's time
             fields = source.read(4096).rpartition(b")")[2].split()
     except OSError:
         return None
-    return int(fields[1]), Process(int(pid), int(fields[17]), int(fields[21]) * _PAGE)
+    return int(fields[1]), ProcessStat(int(pid), int(fields[17]), int(fields[21]) * _PAGE)
 
 
-def _own_memory(process: Process) -> int:
-    return _shares(process).get("Pss", process.resident)
+def _proportional_memory(process: ProcessStat) -> int:
+    return _read_smaps(process).get("Pss", process.resident)
 
 
-def _kept_memory(process: Process) -> int:
-    shares = _shares(process)
+def _freeable_memory(process: ProcessStat) -> int:
+    shares = _read_smaps(process)
     return shares.get("Pss", process.resident) - shares.get("Pss_File", 0)
 
 
-def _shares(process: Process) -> dict[str, int]:
+def _read_smaps(process: ProcessStat) -> dict[str, int]:
     try:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
     except (ProcessLookupError, FileNotFoundError):  # gone, or a zombie: its memory is free
@@ -208,7 +208,7 @@ def _shares(process: Process) -> dict[str, int]:
     return {name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _open_files(pid: int) -> int:
+def _count_open_files(pid: int) -> int:
     folder = f"/proc/{pid}/fd"
     try:  # since Linux 6.2, the folder's size is the number of open files
         return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - on the path of every look
@@ -216,7 +216,7 @@ def _open_files(pid: int) -> int:
         return 0
 
 
-def _full(path: str, ours: str, allowed: int) -> bool:
+def _is_full(path: str, ours: str, allowed: int) -> bool:
     """Return whether a sandbox's file system is full."""
     try:
         if os.stat(path).st_dev == os.stat(ours).st_dev:  # noqa: PTH116 - on the path of every look
@@ -227,7 +227,7 @@ def _full(path: str, ours: str, allowed: int) -> bool:
     return (facts.f_blocks - facts.f_bfree) * facts.f_frsize >= allowed - _PAGE
 
 
-def _sizes(folders: Sequence[Path]) -> Iterator[int]:
+def _disk_usage(folders: Sequence[Path]) -> Iterator[int]:
     waiting = list(map(str, folders))
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:

@@ -48,7 +48,7 @@ _GIVE_UP = 10.0
 
 
 @dataclass(slots=True)
-class _Agent:
+class _GuardedAgent:
     mark: str
     process: subprocess.Popen[bytes]
     lease_ends: float
@@ -64,7 +64,7 @@ class _Agent:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self.process.returncode is None
 
 
@@ -76,26 +76,26 @@ class Guard:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._pid = os.getpid()
-        self._agents: dict[str, _Agent] = {}
+        self._agents: dict[str, _GuardedAgent] = {}
         self._given_up: set[int] = set()
         self._outbox: collections.deque[bytes] = collections.deque()
         self._worker_lives = True
         self._selector = selectors.DefaultSelector()
-        self._selector.register(sock, selectors.EVENT_READ, self._receive)
+        self._selector.register(sock, selectors.EVENT_READ, self._receive_request)
         self._listen_for_children()
         # A pidfd reports the worker's death even if a forked child keeps the worker's end of the socket open.
         with contextlib.suppress(OSError):  # kernels without pidfd: rely on the closed socket
-            self._selector.register(os.pidfd_open(worker_pid), selectors.EVENT_READ, self._worker_gone)
+            self._selector.register(os.pidfd_open(worker_pid), selectors.EVENT_READ, self._handle_worker_death)
         if os.getppid() != worker_pid:
-            self._worker_gone()
+            self._handle_worker_death()
 
     def run(self) -> None:
         """Serve requests until the worker is gone and no agent is left."""
         while self._worker_lives or self._agents:
-            for key, _ in self._selector.select(self._patience()):
+            for key, _ in self._selector.select(self._seconds_until_due()):
                 key.data()
-            self._reap()
-            self._look_after_agents()
+            self._reap_children()
+            self._check_agents()
             self._send_reports()
 
     def _listen_for_children(self) -> None:
@@ -109,39 +109,39 @@ class Guard:
         self._wakeup = writer
         self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
 
-    def _worker_gone(self) -> None:
-        self._reap()  # an agent that has exited by itself counts as finished, even if its worker is dead
+    def _handle_worker_death(self) -> None:
+        self._reap_children()  # an agent that has exited by itself counts as finished, even if its worker is dead
         self._worker_lives = False
         for key in list(self._selector.get_map().values()):
             if key.fileobj is self._sock or isinstance(key.fileobj, int):
                 self._selector.unregister(key.fileobj)
         for agent in self._agents.values():
-            if agent.running:
-                self._kill(agent, "worker died")
+            if agent.is_running:
+                self._kill_agent(agent, "worker died")
 
-    def _receive(self) -> None:
+    def _receive_request(self) -> None:
         try:
             packet, fds, _, _ = socket.recv_fds(self._sock, MAX_REQUEST, 5, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             packet, fds = b"", []
         if not packet:
-            self._worker_gone()
+            self._handle_worker_death()
             return
         request = json.loads(packet)
         match request.pop("do"):
             case "spawn":
-                self._spawn(request, fds)
+                self._spawn_agent(request, fds)
             case "extend" if agent := self._agents.get(request["mark"]):
-                self._extend(agent, request["lease_ends"])
+                self._extend_lease(agent, request["lease_ends"])
             case "terminate" if agent := self._agents.get(request["mark"]):
-                self._terminate(agent, request["grace"])
+                self._terminate_agent(agent, request["grace"])
             case "record":
-                self._record(self._agents.get(request["mark"]), request["record"], fds)
+                self._set_recording(self._agents.get(request["mark"]), request["record"], fds)
             case "unrecorded" if agent := self._agents.get(request["mark"]):
                 if agent.kept and agent.kept.path == request["record"]:
-                    self._drop(agent)
+                    self._drop_recording(agent)
 
-    def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
+    def _spawn_agent(self, request: dict[str, Any], fds: list[int]) -> None:
         mark = request["mark"]
         try:
             if mark in self._agents:
@@ -158,22 +158,22 @@ class Guard:
                 cwd=request["cwd"],
                 start_new_session=True,
                 # Safe: this process has one thread.
-                preexec_fn=functools.partial(self._in_child, request["open_files"]),
+                preexec_fn=functools.partial(self._prepare_child, request["open_files"]),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             passing = getattr(error, "errno", None) in _PASSING
-            self._report(mark, event="failed", error=f"{type(error).__name__}: {error}", passing=passing)
+            self._queue_report(mark, event="failed", error=f"{type(error).__name__}: {error}", passing=passing)
         else:
-            agent = self._agents[mark] = _Agent(mark, process, request["lease_ends"], facts=request["facts"])
+            agent = self._agents[mark] = _GuardedAgent(mark, process, request["lease_ends"], facts=request["facts"])
             if recording:
                 agent.kept = GuardRecording(request["record"], *recording)
                 fds = fds[:3]
-            self._report(mark, event="started", pid=process.pid)
+            self._queue_report(mark, event="started", pid=process.pid)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _record(self, agent: _Agent | None, path: str, fds: list[int]) -> None:
+    def _set_recording(self, agent: _GuardedAgent | None, path: str, fds: list[int]) -> None:
         """From now on, write the agent's end to the recording of its next message."""
         if agent is None or len(fds) != 2:
             for fd in fds:
@@ -183,7 +183,7 @@ class Guard:
             agent.kept.close(keep=True)
         agent.kept, agent.noted, agent.by_message = GuardRecording(path, *fds), False, True
 
-    def _in_child(self, open_files: int) -> None:
+    def _prepare_child(self, open_files: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if open_files and (hard == resource.RLIM_INFINITY or open_files < hard):
@@ -192,25 +192,25 @@ class Guard:
         if os.getppid() != self._pid:  # the guard died before prctl took effect
             os._exit(1)
 
-    def _terminate(self, agent: _Agent, grace: float) -> None:
-        self._reap()  # do not blame this order for an agent that has already exited
-        if not agent.running:
+    def _terminate_agent(self, agent: _GuardedAgent, grace: float) -> None:
+        self._reap_children()  # do not blame this order for an agent that has already exited
+        if not agent.is_running:
             return
         if grace <= 0:
-            self._kill(agent, "terminated")
+            self._kill_agent(agent, "terminated")
             return
         agent.cause = agent.cause or "terminated"
         agent.kill_at = min(agent.kill_at, time.monotonic() + grace)
         _signal_group(agent.process.pid, signal.SIGTERM)
 
-    def _extend(self, agent: _Agent, lease_ends: float) -> None:
+    def _extend_lease(self, agent: _GuardedAgent, lease_ends: float) -> None:
         agent.lease_ends = lease_ends
         if agent.held and lease_ends > time.monotonic():
             while agent.held:  # children before their parents
-                marks.kill(agent.held.pop(), signal.SIGCONT)
+                marks.send_signal(agent.held.pop(), signal.SIGCONT)
             _signal_group(agent.process.pid, signal.SIGCONT)
 
-    def _hold(self, agent: _Agent, now: float) -> None:
+    def _suspend_agent(self, agent: _GuardedAgent, now: float) -> None:
         """Suspend an agent whose lease is over; kill the agent if no extension arrives."""
         late = now - agent.lease_ends
         if agent.held:
@@ -219,21 +219,21 @@ class Guard:
             agent.hold_for = DOUBT_SECONDS if late > _LATE else _ON_TIME_SECONDS
         agent.lease_ends = now + _DOUBT_LOOK
         if agent.cause or agent.hold_for <= 0:
-            self._kill(agent, "lease ended")
+            self._kill_agent(agent, "lease ended")
         else:
-            agent.held += [pid for pid in marks.suspend(agent.process.pid, agent.mark) if pid not in agent.held]
+            agent.held += [pid for pid in marks.suspend_agent(agent.process.pid, agent.mark) if pid not in agent.held]
             agent.held = agent.held or [agent.process.pid]
 
-    def _kill(self, agent: _Agent, cause: str) -> None:
+    def _kill_agent(self, agent: _GuardedAgent, cause: str) -> None:
         agent.cause = agent.cause or cause
         agent.kill_at = agent.lease_ends = math.inf
         agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
-        if agent.running:
+        if agent.is_running:
             _signal_group(agent.process.pid, signal.SIGKILL)
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         """Collect ended children: agents, and orphans of agents."""
-        by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.running}
+        by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.is_running}
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -253,49 +253,49 @@ class Guard:
                 # recording.
                 self._note_end(agent)
                 # At once: the worker knows the end even if the guard dies before the leftovers are killed.
-                self._report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
+                self._queue_report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
                 self._send_reports()
 
-    def _look_after_agents(self) -> None:
+    def _check_agents(self) -> None:
         now = time.monotonic()
         for agent in self._agents.values():
-            if agent.running and now >= agent.lease_ends:
+            if agent.is_running and now >= agent.lease_ends:
                 _signal_group(agent.process.pid, signal.SIGSTOP)
         for agent in list(self._agents.values()):
-            if not agent.running:
-                self._sweep(agent, now)
+            if not agent.is_running:
+                self._sweep_leftovers(agent, now)
             elif now >= agent.give_up_at:
-                self._finish(agent, left=[agent.process.pid])
+                self._finish_agent(agent, left=[agent.process.pid])
             elif now >= agent.lease_ends:
-                self._hold(agent, now)
+                self._suspend_agent(agent, now)
             elif now >= agent.kill_at:
-                self._kill(agent, "terminated")
+                self._kill_agent(agent, "terminated")
 
-    def _sweep(self, agent: _Agent, now: float) -> None:
-        found = self._left_behind(agent.mark)
+    def _sweep_leftovers(self, agent: _GuardedAgent, now: float) -> None:
+        found = self._find_leftovers(agent.mark)
         if not found or now >= agent.give_up_at:
-            self._finish(agent, left=list(found))
+            self._finish_agent(agent, left=list(found))
             return
         for pid, mark in found.items():
             # During exec a process briefly shows no environment: without a tag it must be seen twice.
             if mark or pid in agent.seen:
-                marks.kill(pid)
+                marks.send_signal(pid)
         agent.seen.update(found)
 
-    def _left_behind(self, mark: str) -> dict[int, str]:
+    def _find_leftovers(self, mark: str) -> dict[int, str]:
         """Find processes with a run's tag, and the guard's orphans without the tag of a running agent.
 
         These orphans cleared their environment, which no honest program does; they must belong to some agent.
         """
-        known = {agent.process.pid for agent in self._agents.values() if agent.running} | self._given_up
+        known = {agent.process.pid for agent in self._agents.values() if agent.is_running} | self._given_up
         others = self._agents.keys() - {mark}
         return {
             pid: seen
-            for pid, seen in marks.marks()
+            for pid, seen in marks.process_tags()
             if seen == mark or (seen not in others and pid not in known and marks.parent_of(pid) == self._pid)
         }
 
-    def _finish(self, agent: _Agent, left: list[int]) -> None:
+    def _finish_agent(self, agent: _GuardedAgent, left: list[int]) -> None:
         del self._agents[agent.mark]
         self._given_up.update(left)
         code = agent.process.returncode
@@ -305,24 +305,24 @@ class Guard:
         self._note_end(agent)
         if agent.kept:
             agent.kept.close(keep=agent.by_message or (agent.noted and not left))
-        self._report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
+        self._queue_report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
 
-    def _note_end(self, agent: _Agent) -> None:
+    def _note_end(self, agent: _GuardedAgent) -> None:
         well = agent.process.returncode == 0 and not agent.cause
         if agent.kept is None or agent.noted or not (well or agent.by_message):
             return
         # If the disk is full, the run is repeated in case the worker dies.
         with contextlib.suppress(OSError):
             own = {"pid": agent.process.pid, "code": agent.process.returncode, "swept": len(agent.seen)}
-            agent.kept.finish(agent.facts | own | ({"cause": agent.cause} if agent.cause else {}))
+            agent.kept.write_end(agent.facts | own | ({"cause": agent.cause} if agent.cause else {}))
             agent.noted = True
 
-    def _drop(self, agent: _Agent | None) -> None:
+    def _drop_recording(self, agent: _GuardedAgent | None) -> None:
         if agent and agent.kept:
             agent.kept.close(keep=False)
             agent.kept = None
 
-    def _report(self, mark: str, **facts: Any) -> None:
+    def _queue_report(self, mark: str, **facts: Any) -> None:
         self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
 
     def _send_reports(self) -> None:
@@ -333,13 +333,13 @@ class Guard:
             except BlockingIOError:
                 return
             except OSError:
-                self._worker_gone()
+                self._handle_worker_death()
                 return
             self._outbox.popleft()
 
-    def _patience(self) -> float | None:
+    def _seconds_until_due(self) -> float | None:
         """Return the seconds until something is due; None waits for a request or an ended child."""
-        if any(not agent.running for agent in self._agents.values()):
+        if any(not agent.is_running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
         wake = min(ends, default=math.inf)

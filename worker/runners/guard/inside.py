@@ -22,7 +22,7 @@ def main() -> int:
     """Start the forwarder to the model proxy and execute the program; return only if that fails."""
     door, port, processes, *command = sys.argv[1:]
     if door:
-        _listen(door, int(port))
+        _start_forwarder(door, int(port))
     # Kernels before 5.14 count all processes of the user, not only the sandbox's.
     if int(processes) and tuple(map(int, os.uname().release.split(".", 2)[:2])) >= (5, 14):
         resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
@@ -33,7 +33,7 @@ def main() -> int:
     return _CANNOT_RUN
 
 
-def _listen(door: str, port: int) -> None:
+def _start_forwarder(door: str, port: int) -> None:
     """Open the port and leave a daemon behind that forwards its connections."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,20 +51,20 @@ def _listen(door: str, port: int) -> None:
         while True:
             with contextlib.suppress(OSError):
                 asker, _ = listener.accept()
-                threading.Thread(target=_join, args=(asker, door), daemon=True).start()
+                threading.Thread(target=_forward_connection, args=(asker, door), daemon=True).start()
 
 
-def _join(asker: socket.socket, door: str) -> None:
+def _forward_connection(asker: socket.socket, door: str) -> None:
     with asker, socket.socket(socket.AF_UNIX) as out, contextlib.suppress(OSError):
         asker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         out.connect(door)
-        back = threading.Thread(target=_pump, args=(out, asker), daemon=True)
+        back = threading.Thread(target=_copy_bytes, args=(out, asker), daemon=True)
         back.start()
-        _pump(asker, out)
+        _copy_bytes(asker, out)
         back.join()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while piece := source.recv(_PIECE):
             target.sendall(piece)

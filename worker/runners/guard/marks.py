@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 
 #: Environment variable of the process tag; its value is ``<turn>.<attempt>.<delivery>``.
-MARK = "HELIX_AGENT_MARK"
+TAG_VARIABLE = "HELIX_AGENT_MARK"
 
-_PREFIX = f"{MARK}=".encode()
+_PREFIX = f"{TAG_VARIABLE}=".encode()
 
 
-def marks() -> Iterator[tuple[int, str]]:
+def process_tags() -> Iterator[tuple[int, str]]:
     """Yield every process id with its process tag, which may be empty."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
         if entry.isdecimal():
-            yield int(entry), _mark_in(_read(f"/proc/{entry}/environ"))
+            yield int(entry), _tag_in(_read_proc_file(f"/proc/{entry}/environ"))
 
 
-def _read(path: str) -> bytes:
+def _read_proc_file(path: str) -> bytes:
     """Read a file of /proc, faster than ``Path.read_bytes``; empty if the process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -41,7 +41,7 @@ def _read(path: str) -> bytes:
     return b"".join(pieces)
 
 
-def _stat(pid: int) -> list[bytes]:
+def _read_stat(pid: int) -> list[bytes]:
     """Return a process's state, parent id and other fields; empty if the process is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -56,34 +56,34 @@ def _stat(pid: int) -> list[bytes]:
         os.close(fd)
 
 
-def _mark_in(environ: bytes) -> str:
+def _tag_in(environ: bytes) -> str:
     _, found, rest = (b"\0" + environ).partition(b"\0" + _PREFIX)
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else ""
 
 
 def parent_of(pid: int) -> int:
     """Return the parent's process id; 0 if the process is gone."""
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     return int(fields[1]) if fields else 0
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped by a signal or a debugger."""
-    return _stat(pid)[:1] in ([b"T"], [b"t"])
+    return _read_stat(pid)[:1] in ([b"T"], [b"t"])
 
 
-def number_inside(pid: int) -> int:
+def inner_process_id(pid: int) -> int:
     """Return a process's id inside its PID namespace; 0 if the process is gone."""
-    found = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    found = _read_proc_file(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return int(found[-1]) if found else 0
 
 
-def of_agent(first: int, mark: str) -> set[int]:
+def find_agent_processes(first: int, mark: str) -> set[int]:
     """Find the processes of an agent: tagged ones, descendants of its first process, and untagged orphans.
 
     Untagged orphans are the guard's children without a tag; they may belong to other agents.
     """
-    seen = dict(marks())
+    seen = dict(process_tags())
     parents = {pid: parent_of(pid) for pid in seen}
     guard, found = parents.get(first, 0), {pid for pid, found in seen.items() if found == mark or pid == first}
     found |= {pid for pid, parent in parents.items() if guard and parent == guard and not seen[pid]}
@@ -92,47 +92,49 @@ def of_agent(first: int, mark: str) -> set[int]:
     return found
 
 
-def suspend(first: int, mark: str) -> list[int]:
+def suspend_agent(first: int, mark: str) -> list[int]:
     """Stop (SIGSTOP) all running processes of an agent, and return their ids."""
     stopped: list[int] = []
     for _ in range(5):
-        found = [pid for pid in sorted(of_agent(first, mark)) if (_stat(pid) or [b"X"])[0] not in b"TtZX"]
+        found = [
+            pid for pid in sorted(find_agent_processes(first, mark)) if (_read_stat(pid) or [b"X"])[0] not in b"TtZX"
+        ]
         for pid in found:
-            kill(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         stopped += [pid for pid in found if pid not in stopped]
         if not found:
             break
     return stopped
 
 
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
+def send_signal(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to a process, if possible."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
-def sweep(mark: str) -> tuple[int, ...]:
+def kill_tagged(mark: str) -> tuple[int, ...]:
     """Kill every process with this tag, and return the survivors."""
-    return _sweep(lambda seen: seen == mark)
+    return _kill_matching(lambda seen: seen == mark)
 
 
-def sweep_before(turn: str, delivery: int) -> tuple[int, ...]:
+def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
     """Kill processes left by earlier deliveries of a turn, and return the survivors."""
 
-    def earlier(mark: str) -> bool:
+    def is_earlier(mark: str) -> bool:
         number = mark.rpartition(".")[2]
         return mark.startswith(f"{turn}.") and number.isascii() and number.isdecimal() and int(number) < delivery
 
-    return _sweep(earlier)
+    return _kill_matching(is_earlier)
 
 
-def _sweep(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
+def _kill_matching(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
     """Kill processes with a matching tag for at most ``seconds``; return the survivors."""
     give_up = time.monotonic() + seconds
     while True:
-        found = tuple(pid for pid, seen in marks() if seen and ours(seen))
+        found = tuple(pid for pid, seen in process_tags() if seen and ours(seen))
         if not found or time.monotonic() >= give_up:
             return found
         for pid in found:
-            kill(pid)
+            send_signal(pid)
         time.sleep(0.005)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from worker.runners.guard.provider_reports import api_of, model_in
-from worker.runners.pricing import is_named
+from worker.runners.guard.provider_reports import find_api, find_model
+from worker.runners.pricing import matches_name
 
 #: Largest body, in bytes; no provider accepts more.
 MAX_BODY = 64 * 2**20
@@ -52,23 +52,23 @@ def check_request(
     """
     path, _, query = target.partition("?")
     path = path.removesuffix("/count_tokens").replace(":countTokens", ":generateContent")
-    api = api_of(path)
+    api = find_api(path)
     if api is None:
         raise CallNotAllowed(f"{path[:100]} takes no body")
-    rules = _Rules(_FORMS[api], frozenset(allows))
+    rules = _BodyRules(_FORMS[api], frozenset(allows))
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if name not in _TABLE["query"]:
-            rules.refuse(f"the query parameter {name[:64]!r}", name)
+            rules.require_allowed(f"the query parameter {name[:64]!r}", name)
     _check_headers(headers)
-    found = _read(body)
-    model = model_in(path) or found.get("model")
+    found = _parse_body(body)
+    model = find_model(path) or found.get("model")
     if not isinstance(model, str) or not model:
         raise CallNotAllowed("it names no model")
-    if (named := tuple(models)) and not any(is_named(model, pattern) for pattern in named):
+    if (named := tuple(models)) and not any(matches_name(model, pattern) for pattern in named):
         raise CallNotAllowed(
             f"the model {model[:64]!r} is not allowed here; write it into `models` of the block", "models"
         )
-    rules.check(found)
+    rules.check_body(found)
     return model, bool(found.get("tools") or found.get("functions"))
 
 
@@ -80,10 +80,10 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
         raise CallNotAllowed("its body must not be compressed")
 
 
-def _read(body: bytes) -> dict[str, Any]:
+def _parse_body(body: bytes) -> dict[str, Any]:
     """Parse a body strictly, so that no service can read it differently."""
     try:
-        found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        found = json.loads(body.decode(), object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         why = f": {error}" if type(error) is ValueError else ""
         raise CallNotAllowed(f"its body is not one JSON object in UTF-8{why}") from None
@@ -92,63 +92,63 @@ def _read(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("it has a name twice")
     return found
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-class _Rules:
+class _BodyRules:
     def __init__(self, form: Mapping[str, list[str]], allows: frozenset[str]) -> None:
         self._form, self._allows = form, allows
 
-    def refuse(self, what: str, word: str) -> None:
+    def require_allowed(self, what: str, word: str) -> None:
         if not self._allows & {word, "*"}:
             hint = f"write {word[:64]!r} into `proxy_allows` of the model's block to allow it"
             raise CallNotAllowed(f"{what} is not passed on; {hint}", word)
 
-    def check(self, body: Mapping[str, Any]) -> None:
+    def check_body(self, body: Mapping[str, Any]) -> None:
         shown, fields = self._form["shown"], self._form["fields"]
         for name, value in body.items():
             if name in shown:
-                self._look(value, item=name == "input")
+                self._check_content(value, item=name == "input")
             elif value and name not in fields:
-                self.refuse(f"the field {name[:64]!r}", name)
+                self.require_allowed(f"the field {name[:64]!r}", name)
             self._check_value(name, value)
-        for tool in _list(body.get("tools")):
+        for tool in _as_list(body.get("tools")):
             self._check_tool(tool)
-        for name, value in _object(body.get("generationConfig")).items():
+        for name, value in _as_object(body.get("generationConfig")).items():
             self._check_value(name, value)
 
     def _check_value(self, name: str, value: object) -> None:
         known = _TABLE["values"].get(name)
         if known and value and not all(each in known for each in (value if isinstance(value, list) else [value])):
-            self.refuse(f"{name} = {str(value)[:64]!r}", name)
+            self.require_allowed(f"{name} = {str(value)[:64]!r}", name)
 
     def _check_tool(self, tool: object) -> None:
-        given = {name.lower(): inner for name, inner in _object(tool).items()}
+        given = {name.lower(): inner for name, inner in _as_object(tool).items()}
         kinds = [given.get("type") or "custom"] if "functiondeclarations" not in self._form["tools"] else [*given]
         for kind in kinds:
-            known = any(is_named(str(kind), each) for each in self._form["tools"])
+            known = any(matches_name(str(kind), each) for each in self._form["tools"])
             word = next((each for each in self._allows if str(kind) == each or str(kind).startswith(f"{each}_")), "")
             if not known and not word:
-                self.refuse(f"the tool {str(kind)[:64]!r} of the provider", str(kind))
-        self._look({name: given[name] for name in ("environment", "container") if name in given})
-        for inner in _list(given.get("tools")):
+                self.require_allowed(f"the tool {str(kind)[:64]!r} of the provider", str(kind))
+        self._check_content({name: given[name] for name in ("environment", "container") if name in given})
+        for inner in _as_list(given.get("tools")):
             self._check_tool(inner)
 
-    def _look(self, value: object, *, item: bool = False) -> None:
+    def _check_content(self, value: object, *, item: bool = False) -> None:
         """Search content shown to the model for external sources."""
         if isinstance(value, list):
             for each in value:
                 if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):
-                    self.refuse("an item that is kept at the provider", "item_reference")
-                self._look(each)
+                    self.require_allowed("an item that is kept at the provider", "item_reference")
+                self._check_content(each)
         elif isinstance(value, dict):
             lowered = {name.lower(): inner for name, inner in value.items()}
             if len(lowered) < len(value):
@@ -156,30 +156,30 @@ class _Rules:
             self._check_block(lowered)
             for name, inner in lowered.items():
                 if name not in _SAID and not (name == "input" and str(lowered.get("type")).endswith("_use")):
-                    self._look(inner)
+                    self._check_content(inner)
 
     def _check_block(self, block: Mapping[str, Any]) -> None:
         kind = str(block.get("type")).lower()
         if kind in _REFERENCES:
-            self.refuse(f"{kind}, which is kept at the provider,", kind)
+            self.require_allowed(f"{kind}, which is kept at the provider,", kind)
         source = block.get("source")
         if kind == "url" or (isinstance(source, dict) and source.get("type") not in _INLINE):
-            word = {"file": "file_id"}.get(word := str(_object(source).get("type", "url")), word)
-            self.refuse(f"a source of the type {word[:64]!r}", word)
+            word = {"file": "file_id"}.get(word := str(_as_object(source).get("type", "url")), word)
+            self.require_allowed(f"a source of the type {word[:64]!r}", word)
         for name, value in block.items():
-            address = _object(value).get("url") if isinstance(value, dict) else value
+            address = _as_object(value).get("url") if isinstance(value, dict) else value
             if name in _ADDRESSES and value and not str(address).lower().startswith("data:"):
-                self.refuse(f"{name}, which its provider would read,", "url")
+                self.require_allowed(f"{name}, which its provider would read,", "url")
             elif name in _KEPT and value:
-                self.refuse(f"{name}, which is kept at the provider,", name)
+                self.require_allowed(f"{name}, which is kept at the provider,", name)
         if tools := block.get("tools"):
-            for tool in _list(tools):
+            for tool in _as_list(tools):
                 self._check_tool(tool)
 
 
-def _object(value: object) -> dict[str, Any]:
+def _as_object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from api_client.contract.addresses import is_inner
-from worker.runners.guard.byte_stream import _HOST, _MOST_HOST, Stream
+from worker.runners.guard.byte_stream import _HOST, _MOST_HOST, ByteStream
 
 if TYPE_CHECKING:
     from api_client.contract.settings import Settings
@@ -59,13 +59,13 @@ class Upstream:
     models: tuple[str, ...] = ()
     allows: tuple[str, ...] = ()
 
-    def passes(self, method: bytes, path: str) -> bool:
+    def accepts_request(self, method: bytes, path: str) -> bool:
         """Return whether the service may receive this request."""
         allowed = self.reads if method == b"GET" else self.paths if method in {b"POST", b"HEAD"} else ()
-        return path in allowed or any(_pattern(each).fullmatch(path) for each in allowed if "*" in each)
+        return path in allowed or any(_path_pattern(each).fullmatch(path) for each in allowed if "*" in each)
 
     @property
-    def tls(self) -> bool:
+    def uses_tls(self) -> bool:
         """Return whether the service uses https."""
         return urlsplit(self.url).scheme == "https"
 
@@ -73,7 +73,7 @@ class Upstream:
     def address(self) -> tuple[str, int]:
         """Return the service's host and port."""
         parts = urlsplit(self.url)
-        return parts.hostname or "", parts.port or (443 if self.tls else 80)
+        return parts.hostname or "", parts.port or (443 if self.uses_tls else 80)
 
     @property
     def path(self) -> str:
@@ -87,12 +87,12 @@ class Upstream:
 
 
 @functools.cache
-def _pattern(path: str) -> re.Pattern[str]:
+def _path_pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.escape(path).replace(r"\*", r"[A-Za-z0-9_@-][A-Za-z0-9._@-]*"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outbound:
+class AllowedDestinations:
     """Everything that a run may reach.
 
     Attributes:
@@ -108,39 +108,39 @@ class Outbound:
     ca: str = ""
 
     @classmethod
-    def of(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> Outbound:
+    def from_settings(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> AllowedDestinations:
         """Build the allowed destinations from the settings and environment."""
         given = {name: os.environ.get(name, "") for name in names}
         proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
-    def allowed(self, method: bytes, target: bytes) -> Upstream:
+    def find_upstream(self, method: bytes, target: bytes) -> Upstream:
         """Return the service if it may receive this request; otherwise raise ``RequestRefused``."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
-        if self.upstream is None or not self.upstream.passes(method, path):
+        if self.upstream is None or not self.upstream.accepts_request(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
             raise RequestRefused(403, f"the box leads to its model alone: {asked} is not passed on (docs/security.md)")
         return self.upstream
 
-    async def to_upstream(self, upstream: Upstream) -> Stream:
+    async def connect_upstream(self, upstream: Upstream) -> ByteStream:
         """Open a connection to the service. Raises ``RequestRefused``."""
         host, port = upstream.address
-        context = _trusted(self.ca, _stamp(self.ca)) if upstream.tls else None
-        return await self._connected(host, port, context, proxy=self.proxy if upstream.tls else "")
+        context = _cached_tls_context(self.ca, _modification_time(self.ca)) if upstream.uses_tls else None
+        return await self._connect(host, port, context, proxy=self.proxy if upstream.uses_tls else "")
 
-    async def to_host(self, target: str) -> Stream:
+    async def connect_host(self, target: str) -> ByteStream:
         """Open a connection to an allowed host ``name:port``. Raises ``RequestRefused``."""
         host, _, port = target.lower().rpartition(":")
         host = host.removesuffix(".")
         if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
             raise RequestRefused(403, f"{target[:200]!r} is not a host name with a port")
         host = host.strip("[]")
-        if not any(_matches(entry, host, port) for entry in self.hosts):
+        if not any(_matches_entry(entry, host, port) for entry in self.hosts):
             raise RequestRefused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
-        address = host if self.proxy else await self._resolved(host, port)
-        return await self._connected(address, int(port), None, proxy=self.proxy)
+        address = host if self.proxy else await self._resolve_host(host, port)
+        return await self._connect(address, int(port), None, proxy=self.proxy)
 
-    async def _resolved(self, host: str, port: str) -> str:
+    async def _resolve_host(self, host: str, port: str) -> str:
         """Resolve a host to a public address, or to a private address that the settings allow."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
@@ -149,18 +149,18 @@ class Outbound:
         addresses = [str(each[4][0]) for each in found]
         for address in filter(is_inner, addresses):
             own = host == "localhost" and ipaddress.ip_address(address).is_loopback
-            if not own and not any(_matches(entry, address, port) for entry in self.hosts):
+            if not own and not any(_matches_entry(entry, address, port) for entry in self.hosts):
                 said = f"{host} leads to {address}, an inner address: name that address in HELIX_BOX_HOSTS as well"
                 raise RequestRefused(403, said)
         return addresses[0]
 
-    async def _connected(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> Stream:
+    async def _connect(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> ByteStream:
         name, loop = f"{host}:{port}", asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if not proxy:
-                    return (await loop.create_connection(Stream, host, port, ssl=context))[1]
-                stream = await _through(proxy, host, port)
+                    return (await loop.create_connection(ByteStream, host, port, ssl=context))[1]
+                stream = await _connect_through_proxy(proxy, host, port)
                 if context:
                     await stream.start_tls(context, host)
                 return stream
@@ -170,7 +170,7 @@ class Outbound:
             raise RequestRefused(502, f"{name} cannot be reached: {error}", "api_error") from None
 
 
-def trusting(ca: str) -> ssl.SSLContext:
+def build_tls_context(ca: str) -> ssl.SSLContext:
     """Build a TLS context that trusts the system's certificates and one more file. Raises ``RequestRefused``."""
     context = ssl.create_default_context()
     try:
@@ -182,35 +182,35 @@ def trusting(ca: str) -> ssl.SSLContext:
 
 
 @functools.lru_cache(maxsize=8)
-def _trusted(ca: str, _: float) -> ssl.SSLContext:
+def _cached_tls_context(ca: str, _: float) -> ssl.SSLContext:
     """Cache TLS contexts by file and modification time: loading certificates takes 20 ms."""
-    return trusting(ca)
+    return build_tls_context(ca)
 
 
-def _stamp(ca: str) -> float:
+def _modification_time(ca: str) -> float:
     try:
         return os.stat(ca).st_mtime if ca else 0.0  # noqa: PTH116
     except OSError:
         return 0.0
 
 
-def _matches(entry: str, host: str, port: str) -> bool:
+def _matches_entry(entry: str, host: str, port: str) -> bool:
     name, _, allowed = entry.rpartition(":")
     name = name.strip("[]")
     return port == allowed and (host == name or (name.startswith("*.") and host.endswith(name[1:])))
 
 
-async def _through(proxy: str, host: str, port: int) -> Stream:
+async def _connect_through_proxy(proxy: str, host: str, port: int) -> ByteStream:
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     loop = asyncio.get_running_loop()
-    _, stream = await loop.create_connection(Stream, parts.hostname or "", parts.port or 3128)
+    _, stream = await loop.create_connection(ByteStream, parts.hostname or "", parts.port or 3128)
     login = ""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         login = f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}\r\n"
     try:
-        await stream.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
-        head = await stream.head(MAX_HEAD)
+        await stream.write_data(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
+        head = await stream.read_head(MAX_HEAD)
     except BaseException as error:
         stream.close()
         if isinstance(error, ValueError):

@@ -15,11 +15,11 @@ from api_client.contract.settings import Settings, load
 from worker.files import recording
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.runners.guard import call_record, processes
-from worker.runners.guard.agent_process import Exit
-from worker.runners.guard.launch import Begun, Launch, begin, ended_before
-from worker.runners.guard.processes import Processes
-from worker.runners.guard.supervision import Ending
-from worker.runners.guard.watch import watched
+from worker.runners.guard.agent_process import AgentExit
+from worker.runners.guard.launch import Launch, StartedAgent, rebuild_ending, start_agent
+from worker.runners.guard.processes import AgentProcesses
+from worker.runners.guard.supervision import RunEnding
+from worker.runners.guard.watch import watch_in_loop
 from worker.runners.transcript import AnswerTooLong
 
 log = structlog.get_logger()
@@ -37,51 +37,51 @@ class RunReader:
     """
 
     take_line: Callable[[bytes], Iterable[AgentEvent]]
-    conclude: Callable[[Ending, Emit], RunResult]
+    conclude: Callable[[RunEnding, Emit], RunResult]
     clear: Callable[[], None] = lambda: None
     finished: Callable[[], bool] = lambda: False
 
-    def play(self, launch: Launch) -> Play:
+    def with_launch(self, launch: Launch) -> PreparedRun:
         """Build a prepared run from this reader and a launch."""
-        return Play(
+        return PreparedRun(
             launch=launch, take_line=self.take_line, conclude=self.conclude, clear=self.clear, finished=self.finished
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play(RunReader):
+class PreparedRun(RunReader):
     """A prepared run: the launch that starts the agent, and the callbacks that read its output."""
 
     launch: Launch
 
 
 class ProcessRunner:
-    """Base class of runners that start a process; subclasses implement ``prepare``."""
+    """Base class of runners that start a process; subclasses implement ``prepare_run``."""
 
     #: True to pass empty lines of the agent's output to ``take_line``.
     blank_lines = False
 
-    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
-        self._agents = agents or processes.shared()
+    def __init__(self, agents: AgentProcesses | None = None, settings: Settings | None = None) -> None:
+        self._agents = agents or processes.shared_processes()
         self._given = settings
 
     @functools.cached_property
     def _settings(self) -> Settings:
         return self._given or load()
 
-    def problem(self, option: str, settings: Settings) -> str:
+    def find_config_problem(self, option: str, settings: Settings) -> str:
         """Return why the settings make every run of this model fail; empty if they do not."""
         return ""
 
-    def missing(self, option: str, settings: Settings) -> str:
+    def find_missing_program(self, option: str, settings: Settings) -> str:
         """Return which program this machine lacks; empty if it is installed."""
         return ""
 
-    def tried(self, option: str, settings: Settings) -> str:
+    def try_agent(self, option: str, settings: Settings) -> str:
         """Start the agent as a trial, and return its error; empty on success. Takes seconds."""
         return ""
 
-    def certified(self, option: str, settings: Settings) -> tuple[str, str]:
+    def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:
         """Return the path of the agent's program and its certified version."""
         return "", ""
 
@@ -89,60 +89,60 @@ class ProcessRunner:
         """Return the model's name in its service's model list."""
         return ""
 
-    def prepare(self, order: Order) -> Play | RunResult:
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         """Prepare a run, or return a result that explains why the run is impossible. May block."""
         raise NotImplementedError
 
     def read_back(self, order: Order) -> RunReader | RunResult:
         """Return a reader for the recording of an earlier run in the order's folder. May block."""
-        return self.prepare(order)
+        return self.prepare_run(order)
 
     def adopt(self, order: Order) -> RunResult | None:
         """Return the result of a finished run that an earlier worker did not commit, or None.
 
         Accepts only complete runs and runs that ended with a question; any other run is repeated. May block.
         """
-        found = recording.finished(order.directory)
+        found = recording.read_finished(order.directory)
         reading = self.read_back(order) if found else None
         if found is None or not isinstance(reading, RunReader):
             return None
 
-        def concluded() -> RunResult:
+        def conclude_recording() -> RunResult:
             for line in found.output.removesuffix(b"\n").split(b"\n"):
                 if self.blank_lines or line.strip():
                     reading.take_line(line)
-            ending = replace(ended_before(found), witnessed=call_record.adopted(order.directory))
+            ending = replace(rebuild_ending(found), witnessed=call_record.read_adopted_calls(order.directory))
             return reading.conclude(ending, lambda _: None)
 
-        result = self._taken_over(order, concluded)
+        result = self._accept_adopted(order, conclude_recording)
         if result:
             reading.clear()
         return result
 
-    def _taken_over(self, order: Order, conclude: Callable[[], RunResult | None]) -> RunResult | None:
+    def _accept_adopted(self, order: Order, conclude: Callable[[], RunResult | None]) -> RunResult | None:
         try:
             result = conclude()
         except (AnswerTooLong, OSError) as error:
-            log.warning("run.not_adopted", mark=order.mark, error=str(error)[:200])
+            log.warning("run.not_adopted", mark=order.process_tag, error=str(error)[:200])
             return None
         if result and result.completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS}:
-            log.warning("run.not_adopted", mark=order.mark, error=result.completion.reason[:200])
+            log.warning("run.not_adopted", mark=order.process_tag, error=result.completion.reason[:200])
             return None
         return result
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once in this thread."""
         held = contextlib.ExitStack()
-        started = self._start(order, emit, stop, held)
+        started = self._start_run(order, emit, stop, held)
         if isinstance(started, RunResult):
             return started
         play, begun = started
         try:
-            report = begun.supervision.watch() if isinstance(begun, Begun) else None
+            report = begun.supervision.watch_agent() if isinstance(begun, StartedAgent) else None
         except BaseException:
-            _clear(play, held)
+            _clear_run(play, held)
             raise
-        return _concluded(play, begun, report, emit, held)
+        return _conclude_run(play, begun, report, emit, held)
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once in the event loop; blocking steps run in threads."""
@@ -152,45 +152,45 @@ class ProcessRunner:
             loop.call_soon_threadsafe(emit, event)
 
         held = contextlib.ExitStack()
-        started = await asyncio.to_thread(self._start, order, emit, stop, held)
+        started = await asyncio.to_thread(self._start_run, order, emit, stop, held)
         if isinstance(started, RunResult):
             return started
         play, begun = started
         try:
-            report = await watched(begun.supervision) if isinstance(begun, Begun) else None
+            report = await watch_in_loop(begun.supervision) if isinstance(begun, StartedAgent) else None
         except BaseException:
-            await asyncio.to_thread(_clear, play, held)
+            await asyncio.to_thread(_clear_run, play, held)
             raise
-        return await asyncio.to_thread(_concluded, play, begun, report, emit_from_thread, held)
+        return await asyncio.to_thread(_conclude_run, play, begun, report, emit_from_thread, held)
 
-    def _start(
+    def _start_run(
         self, order: Order, emit: Emit, stop: Stop, held: contextlib.ExitStack
-    ) -> tuple[Play, Begun | Ending] | RunResult:
-        play = self.prepare(order)
+    ) -> tuple[PreparedRun, StartedAgent | RunEnding] | RunResult:
+        play = self.prepare_run(order)
         if isinstance(play, RunResult):
             return play
         try:
-            begun = begin(self._agents, play.launch, order, stop, emit, play.take_line, held)
-            if isinstance(begun, Begun):
+            begun = start_agent(self._agents, play.launch, order, stop, emit, play.take_line, held)
+            if isinstance(begun, StartedAgent):
                 begun.supervision.finished = play.finished
             return play, begun
         except BaseException:
-            _clear(play, held)
+            _clear_run(play, held)
             raise
 
 
-def _concluded(
-    play: Play, begun: Begun | Ending, report: Exit | None, emit: Emit, held: contextlib.ExitStack
+def _conclude_run(
+    play: PreparedRun, begun: StartedAgent | RunEnding, report: AgentExit | None, emit: Emit, held: contextlib.ExitStack
 ) -> RunResult:
     try:
         with held:
-            ending = begun.ended(report or Exit()) if isinstance(begun, Begun) else begun
+            ending = begun.build_ending(report or AgentExit()) if isinstance(begun, StartedAgent) else begun
         return play.conclude(ending, emit)
     finally:
         play.clear()
 
 
-def _clear(play: Play, held: contextlib.ExitStack) -> None:
+def _clear_run(play: PreparedRun, held: contextlib.ExitStack) -> None:
     try:
         held.close()
     finally:

@@ -20,7 +20,7 @@ import structlog
 
 from worker.files.recording import RunRecording
 from worker.runners.guard import marks
-from worker.runners.guard.agent_process import AgentProcess, Exit
+from worker.runners.guard.agent_process import AgentExit, AgentProcess
 
 log = structlog.get_logger(__name__)
 
@@ -34,25 +34,25 @@ _SEND_SECONDS = 5
 _STOP_SECONDS = 12
 
 
-class Processes:
+class AgentProcesses:
     """The agents of this worker process and their guard, which is replaced if it dies."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._guard: _Guard | None = None
+        self._guard: _GuardConnection | None = None
 
-    def start(self) -> int:
+    def start_guard(self) -> int:
         """Start the guard if none is running, and return its process id."""
-        return self._running().pid
+        return self._running_guard().pid
 
-    def stop(self) -> None:
+    def stop_guard(self) -> None:
         """Stop the guard and every agent, and wait until they are gone."""
         with self._lock:
             guard, self._guard = self._guard, None
         if guard is not None:
             guard.close()
 
-    def spawn(
+    def spawn_agent(
         self,
         argv: Sequence[str],
         *,
@@ -72,7 +72,7 @@ class Processes:
             mark: the process tag, ``<turn>.<attempt>.<delivery>``.
             env: the complete environment; only the tag is added.
             cwd: the working directory.
-            stdin: the complete standard input; None: input comes from ``AgentProcess.write``.
+            stdin: the complete standard input; None: input comes from ``AgentProcess.write_input``.
             lease_ends: ``time.monotonic()`` at which the guard kills the agent, unless extended.
             open_files: limit of open files per process; 0 keeps the worker's.
             recorded: folder next to which the output is recorded, if possible.
@@ -82,39 +82,39 @@ class Processes:
             OSError: the machine is short of descriptors, memory or processes.
         """
         request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends, "open_files": open_files}
-        request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
-        recording = recording_beside(recorded) if recorded else None
+        request |= {"argv": list(argv), "env": {**env, marks.TAG_VARIABLE: mark}, "cwd": str(cwd)}
+        recording = start_recording(recorded) if recorded else None
         request |= {"record": recording.path if recording else "", "facts": dict(facts or {})}
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             if recording:
                 ours.callback(recording.close)
-            source, feed = (_file_of(stdin), -1) if stdin is not None else _feed(ours)
+            source, feed = (_memory_file(stdin), -1) if stdin is not None else _open_input(ours)
             theirs.callback(os.close, source)
-            stdout, agent_stdout = _pipe(ours, theirs)
-            stderr, agent_stderr = _pipe(ours, theirs)
-            guard = self._running()
-            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill, recording, feed)
+            stdout, agent_stdout = _open_pipe(ours, theirs)
+            stderr, agent_stderr = _open_pipe(ours, theirs)
+            guard = self._running_guard()
+            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill_guard, recording, feed)
             ours.pop_all()  # from here on the agent process closes them
             recorder = [recording.fd, stdout] if recording else []
-            guard.spawn(process, request, [source, agent_stdout, agent_stderr, *recorder])
+            guard.spawn_agent(process, request, [source, agent_stdout, agent_stderr, *recorder])
             return process
 
-    def end(self, mark: str) -> None:
+    def end_agent(self, mark: str) -> None:
         """Kill the agent of a run whose runner is gone, and wait up to ``_STOP_SECONDS`` for its end."""
         with self._lock:
             agent = self._guard.agent_of(mark) if self._guard else None
         if agent:
-            agent.terminate(0)
-            agent.wait(_STOP_SECONDS)
+            agent.terminate_agent(0)
+            agent.wait_for_end(_STOP_SECONDS)
 
-    def _running(self) -> _Guard:
+    def _running_guard(self) -> _GuardConnection:
         with self._lock:
             if self._guard is None or self._guard.gone or self._guard.owner != os.getpid():
-                self._guard = _Guard()
+                self._guard = _GuardConnection()
             return self._guard
 
 
-class _Guard:
+class _GuardConnection:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.gone = False
@@ -132,23 +132,23 @@ class _Guard:
                 cwd="/",
             )
         self.pid = self._process.pid
-        self._thread = threading.Thread(target=self._listen, name="guard-reports", daemon=True)
+        self._thread = threading.Thread(target=self._receive_reports, name="guard-reports", daemon=True)
         self._thread.start()
 
-    def spawn(self, process: AgentProcess, request: dict[str, Any], fds: list[int]) -> None:
+    def spawn_agent(self, process: AgentProcess, request: dict[str, Any], fds: list[int]) -> None:
         with self._lock:
             if self.gone:
-                process.ended(Exit(cause="guard died"))
+                process.report_end(AgentExit(cause="guard died"))
                 return
             if process.mark in self._agents:
-                process.ended(Exit(error=f"an agent with mark {process.mark} runs already"))
+                process.report_end(AgentExit(error=f"an agent with mark {process.mark} runs already"))
                 return
             self._agents[process.mark] = process
         error = self.send(request, fds)
         if error:
             with self._lock:
                 self._agents.pop(process.mark, None)
-            process.ended(Exit(error=error))
+            process.report_end(AgentExit(error=error))
 
     def agent_of(self, mark: str) -> AgentProcess | None:
         with self._lock:
@@ -159,27 +159,27 @@ class _Guard:
         packet = json.dumps(request).encode()
         try:
             try:
-                self._send(packet, fds)
+                self._send_packet(packet, fds)
             except BlockingIOError:
                 writable = select.poll()
                 writable.register(self._sock, select.POLLOUT)
                 writable.poll(_SEND_SECONDS * 1000)
-                self._send(packet, fds)
+                self._send_packet(packet, fds)
         except BlockingIOError:
-            self.kill()  # a guard that reads no orders cannot enforce leases: replace it
+            self.kill_guard()  # a guard that reads no orders cannot enforce leases: replace it
         except (BrokenPipeError, ConnectionResetError):
             return ""  # the guard died; the listener reports that to every agent's owner
         except OSError as error:
             return f"the guard cannot be reached: {error}"
         return ""
 
-    def _send(self, packet: bytes, fds: Sequence[int]) -> None:
+    def _send_packet(self, packet: bytes, fds: Sequence[int]) -> None:
         with self._send_lock:
             if self.gone:
                 raise BrokenPipeError
             socket.send_fds(self._sock, [packet], list(fds), socket.MSG_DONTWAIT)
 
-    def kill(self) -> None:
+    def kill_guard(self) -> None:
         self._process.kill()
 
     def close(self) -> None:
@@ -187,11 +187,11 @@ class _Guard:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
-            self.kill()
+            self.kill_guard()
             self._thread.join()
 
-    def _listen(self) -> None:
-        while packet := self._receive():
+    def _receive_reports(self) -> None:
+        while packet := self._receive_packet():
             report = json.loads(packet)
             mark = report.pop("mark")
             event = report.pop("event")
@@ -201,14 +201,14 @@ class _Guard:
                     if agent and event == "started":
                         agent.pid = report["pid"]
                     elif agent:
-                        agent.known_end = Exit(code=report["code"], cause=report["cause"], pid=agent.pid)
+                        agent.known_end = AgentExit(code=report["code"], cause=report["cause"], pid=agent.pid)
                 continue
             if event == "exit":
                 report["left"] = tuple(report["left"])
             with self._lock:
                 process = self._agents.pop(mark, None)
             if process is not None:
-                process.ended(Exit(**report))
+                process.report_end(AgentExit(**report))
         self._process.wait()
         with self._lock, self._send_lock:
             self.gone = True
@@ -219,17 +219,17 @@ class _Guard:
             log.error("guard.died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
         for process in orphans:
             # The agent itself ended, or died with its guard (PR_SET_PDEATHSIG); its children may live.
-            left = marks.sweep(process.mark)
-            process.ended(replace(process.known_end or Exit(cause="guard died"), left=left))
+            left = marks.kill_tagged(process.mark)
+            process.report_end(replace(process.known_end or AgentExit(cause="guard died"), left=left))
 
-    def _receive(self) -> bytes:
+    def _receive_packet(self) -> bytes:
         try:
             return self._sock.recv(65_536)
         except OSError:
             return b""
 
 
-def recording_beside(folder: Path, head: bytes = b"") -> RunRecording | None:
+def start_recording(folder: Path, head: bytes = b"") -> RunRecording | None:
     """Start a recording next to a folder, or log why that is impossible."""
     try:
         return RunRecording(folder, head)
@@ -238,21 +238,21 @@ def recording_beside(folder: Path, head: bytes = b"") -> RunRecording | None:
         return None
 
 
-def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+def _open_pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
     reader, writer = os.pipe()
     ours.callback(os.close, reader)
     theirs.callback(os.close, writer)
     return reader, writer
 
 
-def _feed(ours: contextlib.ExitStack) -> tuple[int, int]:
+def _open_input(ours: contextlib.ExitStack) -> tuple[int, int]:
     reader, writer = os.pipe()
     ours.callback(os.close, writer)
     os.set_blocking(writer, False)
     return reader, writer
 
 
-def _file_of(content: bytes) -> int:
+def _memory_file(content: bytes) -> int:
     fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
     view = memoryview(content)
     while view:
@@ -262,6 +262,6 @@ def _file_of(content: bytes) -> int:
 
 
 @functools.cache
-def shared() -> Processes:
+def shared_processes() -> AgentProcesses:
     """Return the process table of this worker, shared by all runners."""
-    return Processes()
+    return AgentProcesses()

@@ -21,7 +21,7 @@ def main() -> int:
     memory = int(sys.argv[1]) * 2**20
     for kind, amount in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, _MAX_FILE), (resource.RLIMIT_CORE, 0)):
         if amount or kind == resource.RLIMIT_CORE:
-            _limit(kind, amount)
+            _lower_limit(kind, amount)
     # The program must not import the worker's packages.
     os.environ.pop("PYTHONPATH", None)
     try:
@@ -31,7 +31,7 @@ def main() -> int:
     return CANNOT_RUN
 
 
-def _limit(kind: int, amount: int) -> None:
+def _lower_limit(kind: int, amount: int) -> None:
     _, hard = resource.getrlimit(kind)
     if hard == resource.RLIM_INFINITY or amount < hard:
         with contextlib.suppress(ValueError, OSError):

@@ -37,14 +37,14 @@ def compile_filter(machine: str) -> bytes:
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), _UNKNOWN, (_LOAD, 0, 0, _NUMBER)]
     for number, rule in calls:
         if rule:
-            check = _check(rule)
+            check = _compile_check(rule)
             code += [(_EQUAL, 0, len(check), number), *check]
-    for first, last in _ranges([number for number, rule in calls if not rule]):
+    for first, last in _group_ranges([number for number, rule in calls if not rule]):
         code += [(_AT_LEAST, 0, 2, first), (_ABOVE, 1, 0, last), _ALLOW]
     return b"".join(struct.pack("=HBBI", *step) for step in [*code, _UNKNOWN])
 
 
-def _check(rule: str) -> list[_Step]:
+def _compile_check(rule: str) -> list[_Step]:
     code: list[_Step] = []
     for alternative in rule.split("|"):
         tests = alternative.split()
@@ -56,7 +56,7 @@ def _check(rule: str) -> list[_Step]:
     return [*code, _REFUSE]
 
 
-def _ranges(numbers: list[int]) -> list[list[int]]:
+def _group_ranges(numbers: list[int]) -> list[list[int]]:
     found = [[numbers[0], numbers[0]]]
     for number in numbers[1:]:
         if number == found[-1][1] + 1:
@@ -68,11 +68,11 @@ def _ranges(numbers: list[int]) -> list[list[int]]:
 
 def filter_path() -> str:
     """Return a path to this machine's compiled filter, valid while this process lives."""
-    return _path_of(os.getpid())
+    return _cached_filter_path(os.getpid())
 
 
 @functools.cache
-def _path_of(process: int) -> str:
+def _cached_filter_path(process: int) -> str:
     if not (program := compile_filter(platform.machine())):
         return ""
     file = os.memfd_create("seccomp", os.MFD_CLOEXEC)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from api_client.contract.completion import KILLED_BY, OTHERS, Completion, ErrorKind, Verdict, Why
-from worker.runners.base import Order, Stop, stop_reason
-from worker.runners.guard.agent_process import AgentProcess, Exit
-from worker.runners.guard.box import Level
-from worker.runners.guard.footprint import Bounds, Footprint
+from worker.runners.base import Order, Stop, find_stop_reason
+from worker.runners.guard.agent_process import AgentExit, AgentProcess
+from worker.runners.guard.box import Isolation
+from worker.runners.guard.footprint import ResourceLimits, ResourceUsage
 from worker.runners.guard.guard import DOUBT_SECONDS
 from worker.runners.pricing import Tokens
-from worker.runners.witnessed import ObservedCalls, explained
+from worker.runners.witnessed import ObservedCalls, explain_stop
 
 #: Seconds between checks.
 PATIENCE = 0.1
@@ -61,7 +61,7 @@ class LimitReached(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class RunEnding:
     """How a run ended.
 
     Attributes:
@@ -74,18 +74,18 @@ class Ending:
         witnessed: the model calls; None without a model proxy.
     """
 
-    exit: Exit
+    exit: AgentExit
     cause: str = ""
     detail: str = ""
     bytes: int = 0
     stderr: str = ""
-    box: Level | None = None
+    box: Isolation | None = None
     witnessed: ObservedCalls | None = None
 
     @property
-    def counted(self) -> dict[str, Tokens]:
+    def counted_tokens(self) -> dict[str, Tokens]:
         """Return the tokens per model that the model proxy counted."""
-        return self.witnessed.counted if self.witnessed else {}
+        return self.witnessed.counted_tokens if self.witnessed else {}
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Ending:
             "left": list(self.exit.left),
             "stderr": self.stderr,
             "box": self.box.kind if self.box else "",
-            "network": self.network,
+            "network": self.network_kind,
             "witness": self.witnessed.to_dict() if self.witnessed else None,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
@@ -118,13 +118,13 @@ class Ending:
         return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
     @property
-    def network(self) -> str:
+    def network_kind(self) -> str:
         """Return the sandbox's network, ``cut`` or ``shared``; empty without a sandbox."""
         return ("cut" if self.box.cut else "shared") if self.box and self.box.kind != "none" else ""
 
 
 class Supervision:
-    """Watches one agent: ``run`` blocks a thread until its end, ``watched`` awaits the end in a loop."""
+    """Watches one agent: ``run`` blocks a thread until its end, ``watch_in_loop`` awaits the end in a loop."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Supervision:
         limits: RunLimits,
         stop: Stop,
         on_line: Callable[[bytes], object],
-        footprint: Footprint | None = None,
+        footprint: ResourceUsage | None = None,
     ) -> None:
         self.process = process
         #: Set by ``on_line`` to stop watching; the agent may keep running.
@@ -141,7 +141,7 @@ class Supervision:
         self.finished: Callable[[], bool] = lambda: False
         self.failures: Callable[[], int] = lambda: 0
         self._looked = 0.0
-        self._footprint = footprint or Footprint(Bounds())
+        self._footprint = footprint or ResourceUsage(ResourceLimits())
         self._limits = limits
         self._stop = stop
         self._on_line = on_line
@@ -155,22 +155,22 @@ class Supervision:
         self._lease_ends = 0.0
         self._give_up = float("inf")
 
-    def run(self) -> Ending:
+    def run(self) -> RunEnding:
         """Watch the agent in this thread until it ends."""
-        return self.ending(self.watch())
+        return self.build_ending(self.watch_agent())
 
-    def watch(self) -> Exit:
+    def watch_agent(self) -> AgentExit:
         """Watch the agent in this thread until it ends; an exception of the line callback kills the agent."""
         try:
-            return self._watch()
+            return self._watch_loop()
         except BaseException:
-            self.end("failed", grace=0)
-            while self.process.wait(PATIENCE) is None:
+            self.end_agent("failed", grace=0)
+            while self.process.wait_for_end(PATIENCE) is None:
                 self._check_guard()
             self.process.close()
             raise
 
-    def ending(self, ended: Exit) -> Ending:
+    def build_ending(self, ended: AgentExit) -> RunEnding:
         """Build the run's end from the guard's report and the observed output. Measures folders, so may block.
 
         Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
@@ -179,28 +179,28 @@ class Supervision:
         if ended.code == 0 and not ended.cause and not self._forgot:
             self._cause = ""
         try:
-            if not self._cause and (exceeded := self._footprint.folders()):
+            if not self._cause and (exceeded := self._footprint.check_folders()):
                 self._cause, self._detail = "limit", exceeded
         finally:
-            stderr = self.process.stderr()
+            stderr = self.process.read_stderr()
             self.process.close()
-        return Ending(exit=ended, cause=self._cause, detail=self._detail, bytes=self._bytes, stderr=stderr)
+        return RunEnding(exit=ended, cause=self._cause, detail=self._detail, bytes=self._bytes, stderr=stderr)
 
-    def _watch(self) -> Exit:
+    def _watch_loop(self) -> AgentExit:
         while True:
-            ended = self.process.wait(0)
-            piece = self.process.read(PATIENCE)
+            ended = self.process.wait_for_end(0)
+            piece = self.process.read_output(PATIENCE)
             if piece:
-                self.hear(piece)
+                self.take_output(piece)
             elif ended is not None:
-                self.hear_rest()
+                self.take_last_line()
                 return ended
             elif piece is None:
-                self.process.wait(PATIENCE)
-            self.check()
-            self.weigh(self.exceeded())
+                self.process.wait_for_end(PATIENCE)
+            self.check_limits()
+            self.enforce_limit(self.find_exceeded())
 
-    def hear(self, piece: bytes) -> None:
+    def take_output(self, piece: bytes) -> None:
         """Process a piece of output. Exceptions of ``on_line`` are raised, except ``LimitReached``."""
         if self._cause and self._cause != "fenced":  # a fenced agent dies at once, so its output is older
             self._forgot = True
@@ -211,15 +211,15 @@ class Supervision:
             # Split only at b"\n": str.splitlines also splits at characters that JSON strings may contain.
             *lines, rest = bytes(self._rest).split(b"\n")
             self._rest = bytearray(rest)
-            self._hand_on(lines)
+            self._pass_lines(lines)
         if len(self._rest) > MAX_LINE:
-            self._limit(f"a line of more than {MAX_LINE} bytes")
+            self._end_for_limit(f"a line of more than {MAX_LINE} bytes")
         elif self._bytes > MAX_OUTPUT:
-            self._limit(f"more than {MAX_OUTPUT} bytes of output")
+            self._end_for_limit(f"more than {MAX_OUTPUT} bytes of output")
         self._heard = time.monotonic()  # time spent in callbacks is not silence
 
     @property
-    def heard(self) -> int:
+    def output_size(self) -> int:
         """Return the size of the output so far, in bytes."""
         return self._bytes
 
@@ -228,79 +228,79 @@ class Supervision:
         """Return whether the last line is complete and the agent is not being stopped."""
         return not self._rest and not self._cause
 
-    def hear_rest(self) -> None:
+    def take_last_line(self) -> None:
         """Process the last line, which may lack a newline."""
         if self._rest:
-            self._hand_on([bytes(self._rest)])
+            self._pass_lines([bytes(self._rest)])
 
-    def _hand_on(self, lines: list[bytes]) -> None:
+    def _pass_lines(self, lines: list[bytes]) -> None:
         try:
             for line in lines:
                 if self.blank_lines or line.strip():
                     self._on_line(line)
         except LimitReached as limit:
-            self._limit(str(limit))
+            self._end_for_limit(str(limit))
 
-    def exceeded(self) -> str:
+    def find_exceeded(self) -> str:
         """Return the limit that the agent exceeds, or an empty text. May block."""
         if (now := time.monotonic()) - self._looked >= _CALLS_SECONDS:
             self._looked = now
             if self.failures() > MOST_FAILURES:
                 return FAILING
-        return self._footprint.exceeded(self.process.pid)
+        return self._footprint.find_exceeded(self.process.pid)
 
-    def weigh(self, exceeded: str) -> None:
+    def enforce_limit(self, exceeded: str) -> None:
         """Kill the agent if ``exceeded`` names a limit."""
         if exceeded and not self._cause:
-            self._limit(exceeded)
+            self._end_for_limit(exceeded)
 
-    def _limit(self, detail: str) -> None:
+    def _end_for_limit(self, detail: str) -> None:
         self._detail, self._forgot = detail, True
-        self.end("limit", grace=0)
+        self.end_agent("limit", grace=0)
 
-    def check(self) -> None:
+    def check_limits(self) -> None:
         """Check stop requests, times and the lease; call this every ``PATIENCE`` seconds."""
-        now, reason = time.monotonic(), self._reason()
+        now, reason = time.monotonic(), self._find_stop_reason()
         if self._doubts or now - self._checked > 10 * PATIENCE:  # the agent was suspended, or the worker was frozen
             self._heard += now - self._checked
         self._checked = now
         if reason == "fenced" and self._cause != "fenced":
             self._cause = ""
-            self.end("fenced", grace=0)
+            self.end_agent("fenced", grace=0)
         elif not self._cause:
             if reason:
-                self.end(reason)
+                self.end_agent(reason)
             elif now >= self._limits.deadline:
-                self.end("deadline")
+                self.end_agent("deadline")
             elif now - self._heard >= _TO_EXIT and self.finished():
-                self.end(FINISHED)
+                self.end_agent(FINISHED)
             elif now - self._heard >= self._limits.idle_seconds:
-                self.end("idle")
+                self.end_agent("idle")
         lease_ends = self._stop.lease_ends
         if lease_ends != self._lease_ends:
             self._lease_ends = lease_ends
-            self.process.extend(lease_ends)
+            self.process.extend_lease(lease_ends)
         self._check_guard()
 
-    def _reason(self) -> str:
+    def _find_stop_reason(self) -> str:
         """Return why the agent must stop, unless the worker's lease is in doubt."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
-        return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
+        return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else find_stop_reason(self._stop)
 
-    def end(self, cause: str, grace: float | None = None) -> None:
+    def end_agent(self, cause: str, grace: float | None = None) -> None:
         """Terminate the agent for a cause; the first cause counts."""
         grace = self._limits.kill_grace_seconds if grace is None else grace
         self._cause = self._cause or cause
         self._give_up = time.monotonic() + grace + _GUARD_PATIENCE
-        self.process.terminate(grace)
+        self.process.terminate_agent(grace)
 
     def _check_guard(self) -> None:
         if time.monotonic() >= self._give_up:
             self._give_up = float("inf")
-            self.process.abandon()
+            self.process.kill_guard()
 
 
-def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:
+def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) -> Completion | None:
     """Return the verdict on an agent that the worker stopped or could not start; None for other ends.
 
     If model calls failed, the verdict has the provider's reason.
@@ -314,7 +314,7 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     if ending.cause == "limit":
         reason = f"the agent went over a limit: {ending.detail}"
         completion = Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
-        return explained(completion, ending.witnessed) if ending.detail == FAILING else completion
+        return explain_stop(completion, ending.witnessed) if ending.detail == FAILING else completion
     incomplete = {
         "idle": (Why.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
         "deadline": (Why.DEADLINE, "the run's time was up"),
@@ -322,10 +322,10 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     why, reason = incomplete.get(ending.cause, (None, ""))
     if why:
         completion = Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
-        return explained(completion, ending.witnessed)
+        return explain_stop(completion, ending.witnessed)
     # An ended lease or a dead guard is the worker's fault, so no attempt is used up.
     cause = ending.cause or (ending.exit.cause if ending.exit.cause in {"lease ended", "guard died"} else "")
     if cause:
         completion = Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
-        return explained(completion, ending.witnessed) if cause == "expired" else completion
+        return explain_stop(completion, ending.witnessed) if cause == "expired" else completion
     return None

@@ -11,104 +11,105 @@ import contextlib
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
-from worker.runners.guard.agent_process import Exit
+from worker.runners.guard.agent_process import AgentExit
 from worker.runners.guard.supervision import PATIENCE, Supervision
 
 
-async def watched(supervision: Supervision) -> Exit | None:
+async def watch_in_loop(supervision: Supervision) -> AgentExit | None:
     """Watch an agent in the event loop until it ends, or until ``Supervision.settled`` is set (None).
 
-    Exceptions of the line callback, and a cancellation, kill the agent and are raised. Call ``Supervision.ending``
+    Exceptions of the line callback, and a cancellation, kill the agent and are raised. Call
+    ``Supervision.build_ending``
     afterwards, in a thread.
     """
     loop, process = asyncio.get_running_loop(), supervision.process
-    watch, rounds = _Watch(supervision, loop.create_future()), _rounds.get(loop) or _Rounds(loop)
+    watch, rounds = _AgentWatch(supervision, loop.create_future()), _rounds.get(loop) or _WatchRounds(loop)
     rounds.watches.add(watch)
-    process.attach(loop, watch.hear, watch.ended, _orders())
+    process.attach_loop(loop, watch.take_output, watch.finish_watch, _order_executor())
     try:
         ended = await watch.done
     except BaseException:
-        supervision.end("failed", grace=0)
+        supervision.end_agent("failed", grace=0)
         process.close()
         raise
     finally:
-        rounds.discard(watch)
-    process.detach()
+        rounds.discard_watch(watch)
+    process.detach_loop()
     return ended
 
 
-class _Watch:
-    def __init__(self, supervision: Supervision, done: asyncio.Future[Exit | None]) -> None:
+class _AgentWatch:
+    def __init__(self, supervision: Supervision, done: asyncio.Future[AgentExit | None]) -> None:
         self.supervision = supervision
         self.done = done
         self._fault: BaseException | None = None
 
-    def hear(self, piece: bytes) -> None:
+    def take_output(self, piece: bytes) -> None:
         if self._fault:
             return  # the agent is being killed: discard the output
         try:
-            self.supervision.hear(piece)
+            self.supervision.take_output(piece)
         except Exception as fault:
-            self._give_up(fault)
+            self._fail_watch(fault)
         if self.supervision.settled and not self.done.done():
             self.done.set_result(None)
 
-    def ended(self) -> None:
+    def finish_watch(self) -> None:
         if self.done.done():
             return  # the caller has stopped waiting
-        while piece := self.supervision.process.read(0):
-            self.hear(piece)
+        while piece := self.supervision.process.read_output(0):
+            self.take_output(piece)
         if not self._fault:
             try:
-                self.supervision.hear_rest()
+                self.supervision.take_last_line()
             except Exception as fault:
                 self._fault = fault
         if self._fault:
             self.done.set_exception(self._fault)
         else:
-            self.done.set_result(self.supervision.process.wait(0) or Exit())
+            self.done.set_result(self.supervision.process.wait_for_end(0) or AgentExit())
 
-    def _give_up(self, fault: Exception) -> None:
+    def _fail_watch(self, fault: Exception) -> None:
         self._fault = fault
-        self.supervision.end("failed", grace=0)
+        self.supervision.end_agent("failed", grace=0)
 
 
-class _Rounds:
+class _WatchRounds:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.watches: set[_Watch] = set()
+        self.watches: set[_AgentWatch] = set()
         self._weighing: asyncio.Future[None] | None = None
-        self._next = loop.call_later(PATIENCE, self._look)
+        self._next = loop.call_later(PATIENCE, self._check_agents)
         _rounds[loop] = self
 
-    def discard(self, watch: _Watch) -> None:
+    def discard_watch(self, watch: _AgentWatch) -> None:
         self.watches.discard(watch)
         if not self.watches:
             self._next.cancel()
             del _rounds[self._loop]
 
-    def _look(self) -> None:
-        self._next = self._loop.call_later(PATIENCE, self._look)
+    def _check_agents(self) -> None:
+        self._next = self._loop.call_later(PATIENCE, self._check_agents)
         for watch in self.watches:
-            watch.supervision.check()
+            watch.supervision.check_limits()
         if self._weighing is None or self._weighing.done():
-            self._weighing = self._loop.run_in_executor(_scales(), self._weigh, tuple(self.watches))
+            self._weighing = self._loop.run_in_executor(_measure_executor(), self._measure_agents, tuple(self.watches))
 
-    def _weigh(self, watches: tuple[_Watch, ...]) -> None:
+    def _measure_agents(self, watches: tuple[_AgentWatch, ...]) -> None:
         for watch in watches:
-            if not watch.done.done() and (exceeded := watch.supervision.exceeded()):
+            if not watch.done.done() and (exceeded := watch.supervision.find_exceeded()):
                 with contextlib.suppress(RuntimeError):  # the loop was closed
-                    self._loop.call_soon_threadsafe(watch.supervision.weigh, exceeded)
+                    self._loop.call_soon_threadsafe(watch.supervision.enforce_limit, exceeded)
 
 
-_rounds: dict[asyncio.AbstractEventLoop, _Rounds] = {}
+_rounds: dict[asyncio.AbstractEventLoop, _WatchRounds] = {}
 
 
 @functools.cache
-def _orders() -> ThreadPoolExecutor:
+def _order_executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "guard-orders")
 
 
 @functools.cache
-def _scales() -> ThreadPoolExecutor:
+def _measure_executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "footprints")

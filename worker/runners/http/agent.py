@@ -21,12 +21,12 @@ from worker.runners.service_errors import (
     BUSY,
     END_WORDS,
     FILTERED,
-    fault_of,
+    classify_fault,
+    find_status,
+    find_wait,
     is_spent,
-    passes,
+    is_temporary,
     plain_words,
-    status_of,
-    wait_of,
 )
 
 _MAX_ERROR = 16_384
@@ -42,16 +42,16 @@ def main() -> None:
     asked = json.load(sys.stdin)
     timeouts = Timeouts(asked["timeouts"])
     try:
-        response = _post(asked, timeouts)
+        response = _post_request(asked, timeouts)
         if response.status != http.client.OK:
             headers = {name.lower(): value for name, value in response.getheaders()}
             said = response.read(_MAX_ERROR).decode("utf-8", "replace")
-            _fail(f"HTTP {response.status}", said, response.status, wait_of(headers, said))
-        (_relay_response if asked["api"] == "responses" else _relay)(_events(response, timeouts))
+            _report_failure(f"HTTP {response.status}", said, response.status, find_wait(headers, said))
+        (_relay_response if asked["api"] == "responses" else _relay_chat)(_read_events(response, timeouts))
     except (OSError, http.client.HTTPException) as error:
         late = timeouts.seconds and isinstance(error, TimeoutError)
         said = f"it sent nothing for {timeouts.seconds:g} s" if late else f"{type(error).__name__}: {error}"
-        _fail("the service broke off", said)
+        _report_failure("the service broke off", said)
 
 
 class Timeouts:
@@ -62,27 +62,27 @@ class Timeouts:
         self._due = time.monotonic() + self.seconds
         self.connection: socket.socket | None = None
 
-    def heard(self) -> None:
+    def restart_timer(self) -> None:
         """Restart the time limit after an event has arrived."""
         self.seconds, self._due = self._next, time.monotonic() + self._next
 
-    def wait(self) -> None:
+    def apply_timeout(self) -> None:
         """Set the socket's timeout to the time left for the next event."""
         if self.connection:
             self.connection.settimeout(max(0.001, self._due - time.monotonic()) if self.seconds else None)
 
 
-def _post(asked: dict[str, Any], timeouts: Timeouts) -> http.client.HTTPResponse:
+def _post_request(asked: dict[str, Any], timeouts: Timeouts) -> http.client.HTTPResponse:
     url = urlsplit(asked["url"])
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port, timeout=timeouts.seconds or None)
     connection.connect()
     timeouts.connection = connection.sock
-    timeouts.wait()
+    timeouts.apply_timeout()
     body = {**asked["parameters"], "model": asked["model"], "stream": True}
     path = f"{url.path.rstrip('/')}/chat/completions"
     if asked["api"] == "responses":
-        body |= {"input": [_as_input(message) for message in asked["messages"]], "store": False}
+        body |= {"input": [_to_responses_input(message) for message in asked["messages"]], "store": False}
         path = f"{url.path.rstrip('/')}/responses"
     else:
         body |= {"messages": asked["messages"], "stream_options": {"include_usage": True}}
@@ -93,7 +93,7 @@ def _post(asked: dict[str, Any], timeouts: Timeouts) -> http.client.HTTPResponse
     return connection.getresponse()
 
 
-def _as_input(message: dict[str, Any]) -> dict[str, Any]:
+def _to_responses_input(message: dict[str, Any]) -> dict[str, Any]:
     if isinstance(message["content"], str):
         return message
     parts = [
@@ -113,34 +113,34 @@ def _relay_response(events: Iterator[bytes]) -> None:
             event = json.loads(data)
             kind, inside = event["type"], event.get("response") or {}
             if kind == "response.output_text.delta":
-                _emit({"event": "output", "text": _text(event["delta"])})
+                _print_event({"event": "output", "text": _content_text(event["delta"])})
             elif kind == "response.refusal.delta":
-                refusal.append(_text(event["delta"]))
+                refusal.append(_content_text(event["delta"]))
             elif kind in {"response.failed", "error"}:
-                _failed(inside.get("error") or event.get("error") or event)
+                _fail_in_stream(inside.get("error") or event.get("error") or event)
             elif kind in {"response.completed", "response.incomplete"}:
-                _count(inside.get("usage"), "input_tokens", "output_tokens")
-                _ended(inside, refusal, skipped=skipped)
+                _report_usage(inside.get("usage"), "input_tokens", "output_tokens")
+                _report_end(inside, refusal, skipped=skipped)
                 return
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             if data != b"[DONE]":
                 skipped = True  # the lost event may have been a piece of the answer
-                _emit({"event": "skipped"})
-    _unfinished("the connection ended before the answer")
+                _print_event({"event": "skipped"})
+    _report_unfinished("the connection ended before the answer")
 
 
-def _ended(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> None:
+def _report_end(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> None:
     said = str((response.get("incomplete_details") or {}).get("reason") or response["status"])
     if refusal or said == "content_filter":
         text = "".join(refusal)
-        _emit({"event": "refusal", "text": text or "incomplete: content_filter", "filtered": not text})
+        _print_event({"event": "refusal", "text": text or "incomplete: content_filter", "filtered": not text})
     elif said == "completed" and not skipped:
-        _emit({"event": "result"})
+        _print_event({"event": "result"})
     else:
-        _unfinished(f"the answer ended with {'an unreadable event' if skipped else said}")
+        _report_unfinished(f"the answer ended with {'an unreadable event' if skipped else said}")
 
 
-def _relay(events: Iterator[bytes]) -> None:
+def _relay_chat(events: Iterator[bytes]) -> None:
     """Print the events of a chat completion; report a result only if every line was readable."""
     reasons: set[str] = set()
     refusal: list[str] = []
@@ -150,35 +150,35 @@ def _relay(events: Iterator[bytes]) -> None:
             ends, words = {_ENDS.get(word.lower()) for word in reasons}, ", ".join(sorted(reasons)) or "missing"
             if refusal or "refused" in ends:
                 said = "".join(refusal)
-                _emit({"event": "refusal", "text": said or f"finish_reason {words}", "filtered": not said})
+                _print_event({"event": "refusal", "text": said or f"finish_reason {words}", "filtered": not said})
             elif ends == {"well"} and not skipped:
-                _emit({"event": "result"})
+                _print_event({"event": "result"})
             else:
-                _unfinished("a line of the answer could not be read" if skipped else f"{_FINISH} {words}")
+                _report_unfinished("a line of the answer could not be read" if skipped else f"{_FINISH} {words}")
             return
         try:
-            reasons |= _hear(json.loads(data), refusal)
+            reasons |= _relay_chunk(json.loads(data), refusal)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             skipped = True
-            _emit({"event": "skipped"})
-    _unfinished(f"the connection ended before [DONE]; {_FINISH} {', '.join(sorted(reasons)) or 'missing'}")
+            _print_event({"event": "skipped"})
+    _report_unfinished(f"the connection ended before [DONE]; {_FINISH} {', '.join(sorted(reasons)) or 'missing'}")
 
 
-def _unfinished(text: str) -> None:
-    _emit({"event": "note", "text": text})
-    _emit({"event": "evidence", "facts": {"ended": text}})
+def _report_unfinished(text: str) -> None:
+    _print_event({"event": "note", "text": text})
+    _print_event({"event": "evidence", "facts": {"ended": text}})
 
 
-def _events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
+def _read_events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
     """Yield the data of each event as soon as it is complete; other lines are passed through."""
     pending: list[bytes] = []
     first = True
-    while line := _line(response, timeouts):
+    while line := _read_line(response, timeouts):
         line = line.removeprefix(b"\xef\xbb\xbf") if first else line
         first = False
         name, colon, value = line.rstrip(b"\r\n").partition(b":")
         if name == b"data" and line.endswith(b"\n"):
-            timeouts.heard()
+            timeouts.restart_timer()
             if not pending and (value.strip() == b"[DONE]" or _is_json(value)):
                 yield value.strip()
             else:
@@ -192,8 +192,8 @@ def _events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[
         yield b"\n".join(pending)
 
 
-def _line(response: http.client.HTTPResponse, timeouts: Timeouts) -> bytes:
-    timeouts.wait()
+def _read_line(response: http.client.HTTPResponse, timeouts: Timeouts) -> bytes:
+    timeouts.apply_timeout()
     return response.readline(_LONGEST_LINE)
 
 
@@ -205,35 +205,37 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
+def _relay_chunk(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
     """Print one chunk's events and return its finish_reason; refusals are added to ``refusal``."""
     if error := chunk.get("error"):
-        _failed(error)
-    _count(chunk.get("usage"), "prompt_tokens", "completion_tokens")
+        _fail_in_stream(error)
+    _report_usage(chunk.get("usage"), "prompt_tokens", "completion_tokens")
     for choice in chunk.get("choices") or ():
         if choice.get("index", 0) == 0:
             delta = choice.get("delta") or {}
-            if text := _text(delta.get("content")):
-                _emit({"event": "output", "text": text})
-            if text := _text(delta.get("refusal")):
+            if text := _content_text(delta.get("content")):
+                _print_event({"event": "output", "text": text})
+            if text := _content_text(delta.get("refusal")):
                 refusal.append(text)
             reason = choice.get("finish_reason")
             return {str(reason)[:64]} if reason else set()
     return set()
 
 
-def _failed(error: object) -> NoReturn:
+def _fail_in_stream(error: object) -> NoReturn:
     said = json.dumps(error)
-    _fail("the service failed in the middle", said, status_of(error) or 500, wait_of({}, error))
+    _report_failure("the service failed in the middle", said, find_status(error) or 500, find_wait({}, error))
 
 
-def _count(usage: object, of_input: str, of_output: str) -> None:
+def _report_usage(usage: object, of_input: str, of_output: str) -> None:
     if isinstance(usage, dict):
         counts = {"input_tokens": usage.get(of_input), "output_tokens": usage.get(of_output)}
-        _emit({"event": "usage", "usage": {name: amount for name, amount in counts.items() if isinstance(amount, int)}})
+        _print_event(
+            {"event": "usage", "usage": {name: amount for name, amount in counts.items() if isinstance(amount, int)}}
+        )
 
 
-def _text(content: object) -> str:
+def _content_text(content: object) -> str:
     """Return the text of a string or of ``text`` parts, without the model's reasoning."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part["type"] == "text")
@@ -242,20 +244,22 @@ def _text(content: object) -> str:
     raise TypeError("content is text")
 
 
-def _fail(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
+def _report_failure(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
     """Report an error by HTTP status and the service's words, and exit."""
-    status, text = status_of(said, http_status), f"{what}: {plain_words(said)}"
+    status, text = find_status(said, http_status), f"{what}: {plain_words(said)}"
     if 400 <= status < 500 and FILTERED.search(said):
-        _emit({"event": "refusal", "text": text, "filtered": True})
+        _print_event({"event": "refusal", "text": text, "filtered": True})
         sys.exit(0)
-    kind = "transient" if passes(status, said) else "permanent"
+    kind = "transient" if is_temporary(status, said) else "permanent"
     busy = status in BUSY and not is_spent(status, said)
-    fault = fault_of(status, said)
-    _emit({"event": "error", "kind": kind, "text": text, "busy": busy, "fault": fault, "retry_after": retry_after})
+    fault = classify_fault(status, said)
+    _print_event(
+        {"event": "error", "kind": kind, "text": text, "busy": busy, "fault": fault, "retry_after": retry_after}
+    )
     sys.exit(1)
 
 
-def _emit(event: dict[str, Any]) -> None:
+def _print_event(event: dict[str, Any]) -> None:
     data = json.dumps(event).encode() + b"\n"
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.image import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
-from worker.files.safe_io import opened, read
+from worker.files.safe_io import open_folder, read_file
 
 
-def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
+def attach_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
     """Attach to each user message the images it names, at most ``MAX_IMAGES``, newest first."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = images_named(message.get("content", "")) if message.get("role") == "user" else []
-        urls = _urls(names[:left], workdir)
+        urls = _image_urls(names[:left], workdir)
         left -= len(urls)
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         text = {"type": "text", "text": message.get("content", "")}
@@ -27,12 +27,12 @@ def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[
     return found[::-1]
 
 
-def _urls(names: list[str], workdir: Path) -> list[str]:
+def _image_urls(names: list[str], workdir: Path) -> list[str]:
     urls: list[str] = []
     for name in names:
         try:
-            with opened(workdir) as session, opened("input", session) as folder:
-                urls.append(data_url(name, read(name, folder, MAX_IMAGE_BYTES)))
+            with open_folder(workdir) as session, open_folder("input", session) as folder:
+                urls.append(data_url(name, read_file(name, folder, MAX_IMAGE_BYTES)))
         except OSError:
             continue
     return urls

@@ -7,20 +7,20 @@ from typing import Any
 
 from api_client.contract.completion import Verdict
 from api_client.contract.settings import Settings
-from worker.runners.agent_sessions import continued, instructions_of, keep
+from worker.runners.agent_sessions import find_continued_session, keep_session, read_instructions
 from worker.runners.base import Emit, Order, RunResult, config_error
-from worker.runners.guard.box import DOOR
-from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.box import PROXY_URL
+from worker.runners.guard.footprint import ResourceLimits
 from worker.runners.guard.launch import OUR_CODE, Launch
-from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.guard.process_runner import Play, ProcessRunner
+from worker.runners.guard.outbound import AllowedDestinations, Upstream
+from worker.runners.guard.process_runner import PreparedRun, ProcessRunner
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
-from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.http.images import with_images
-from worker.runners.pricing import charged
+from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.http.images import attach_images
+from worker.runners.pricing import compute_usage
 from worker.runners.sent import SentInput
-from worker.runners.transcript import Transcript, judge
-from worker.runners.witnessed import weigh
+from worker.runners.transcript import EventReader, judge_transcript
+from worker.runners.witnessed import check_observed_calls
 
 Message = dict[str, str]
 
@@ -37,7 +37,7 @@ class OpenAiHttpRunner(ProcessRunner):
     #: Without tools, the prompt must hold all the agent needs to know.
     reads_files = False
 
-    def problem(self, option: str, settings: Settings) -> str:
+    def find_config_problem(self, option: str, settings: Settings) -> str:
         """Return why the settings make every turn of this model fail; empty if they do not."""
         if not settings.openai_url:
             return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
@@ -47,19 +47,19 @@ class OpenAiHttpRunner(ProcessRunner):
         """Return the name by which the service lists the model."""
         return option
 
-    def prepare(self, order: Order) -> Play | RunResult:
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         """Build the request; a missing address or model is a configuration error."""
         settings = self._settings.of_model(order.model)
-        if problem := self.problem(order.option, settings):
+        if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)
-        messages = conversation(order)
-        transcript = Transcript()
-        rules = _rules(order)
+        messages = build_messages(order)
+        transcript = EventReader()
+        rules = _rules_message(order)
         asked = {
             "url": settings.openai_url,
             "key": settings.openai_api_key,
             "model": order.option,
-            "messages": [*rules, *with_images(messages, order.workdir)],
+            "messages": [*rules, *attach_images(messages, order.workdir)],
             "api": settings.api,
             "parameters": settings.parameters,
             "timeouts": settings.timeouts,
@@ -71,40 +71,42 @@ class OpenAiHttpRunner(ProcessRunner):
             stdin=json.dumps(asked).encode(),
             binds=OUR_CODE,
             box=settings.box,
-            bounds=Bounds.of(settings),
-            outbound=_outbound(settings, order.option),
-            door_stdin=json.dumps({**asked, "url": DOOR, "key": ""}).encode(),
+            bounds=ResourceLimits.from_settings(settings),
+            outbound=_allowed_destinations(settings, order.option),
+            proxy_stdin=json.dumps({**asked, "url": PROXY_URL, "key": ""}).encode(),
         )
 
-        def conclude(ending: Ending, _emit: Emit) -> RunResult:
+        def conclude(ending: RunEnding, _emit: Emit) -> RunResult:
             evidence = {**ending.evidence, **transcript.evidence}
-            completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+            completion = explain_own_stop(ending, order, evidence) or judge_transcript(
+                transcript, ending.exit.code, evidence
+            )
             if completion.verdict is Verdict.COMPLETE:  # other ends already have the provider's words
-                completion = weigh(completion, ending.witnessed)
+                completion = check_observed_calls(completion, ending.witnessed)
             session = ""
             if completion.verdict is Verdict.COMPLETE:
                 said = [*messages, {"role": "assistant", "content": transcript.text}]
-                session = keep(order, _ENDING, lambda: json.dumps(said).encode())
-            usage = charged(transcript.usage, ending.counted, settings.prices)
+                session = keep_session(order, _ENDING, lambda: json.dumps(said).encode())
+            usage = compute_usage(transcript.usage, ending.counted_tokens, settings.prices)
             return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session, sent=sent)
 
-        return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
+        return PreparedRun(launch=launch, take_line=transcript.take_line, conclude=conclude)
 
 
-def _outbound(settings: Settings, model: str) -> Outbound:
+def _allowed_destinations(settings: Settings, model: str) -> AllowedDestinations:
     ours = {b"authorization": f"Bearer {settings.openai_api_key}"} if settings.openai_api_key else {}
     paths = frozenset({"/responses" if settings.api == "responses" else "/chat/completions"})
     # Our agent sends only what the installation configures, so all content is allowed.
     upstream = Upstream(url=settings.openai_url, paths=paths, ours=ours, models=(model,), allows=("*",))
-    return Outbound(upstream=upstream)
+    return AllowedDestinations(upstream=upstream)
 
 
-def conversation(order: Order) -> list[Message]:
+def build_messages(order: Order) -> list[Message]:
     """Return the messages to send: the conversation, and with feedback also the criticized answer."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})
-    found = continued(order, _ENDING, _MAX_KEPT, _messages, history=False)
+    found = find_continued_session(order, _ENDING, _MAX_KEPT, _parse_messages, history=False)
     if found and (kept := found[2]):
         again = _AGAIN["de" if order.locale.lower().startswith("de") else "en"]
         between: list[Message] = [{"role": "user", "content": again}] if order.so_far else []
@@ -114,11 +116,11 @@ def conversation(order: Order) -> list[Message]:
     return messages if asked == order.prompt else [*messages, *feedback]
 
 
-def _rules(order: Order) -> list[Message]:
-    rules = instructions_of(order)
+def _rules_message(order: Order) -> list[Message]:
+    rules = read_instructions(order)
     return [{"role": "system", "content": rules}] if rules else []
 
 
-def _messages(content: bytes) -> list[Message]:
+def _parse_messages(content: bytes) -> list[Message]:
     kept: Any = json.loads(content)
     return kept if isinstance(kept, list) else []

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from worker.runners.scripted.script_player import Player, Witness
+from worker.runners.scripted.script_player import ActionLog, ScriptPlayer
 
 
-class ProcessPlayer(Player):
+class ProcessPlayer(ScriptPlayer):
     """A player with the steps that need a process."""
 
     worker_pid = 0
@@ -58,26 +58,26 @@ class ProcessPlayer(Player):
         if kind == "text":
             super().pour(piece, kind)
         else:
-            _write(sys.stdout.fileno(), piece.encode() + (b"\n" if kind == "noise" else b""))
+            _write_all(sys.stdout.fileno(), piece.encode() + (b"\n" if kind == "noise" else b""))
 
 
-def _write(fd: int, data: bytes) -> None:
+def _write_all(fd: int, data: bytes) -> None:
     while data:
         data = data[os.write(fd, data) :]
 
 
-def _emit(event: dict[str, Any]) -> None:
-    _write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
+def _print_event(event: dict[str, Any]) -> None:
+    _write_all(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
 
 
 def main() -> int:
     """Play the order on standard input and return the exit code."""
     order = json.loads(sys.stdin.buffer.read())
-    witness = Witness(order["witness"], order["turn"], order["attempt"], order["delivery"])
+    witness = ActionLog(order["witness"], order["turn"], order["attempt"], order["delivery"])
     # Exit normally on SIGTERM, so that the log records the end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    witness.record("start")
-    player = ProcessPlayer(_emit, Path(order["directory"]), order["mark"], order["prompt"])
+    witness.append_fact("start")
+    player = ProcessPlayer(_print_event, Path(order["directory"]), order["mark"], order["prompt"])
     player.worker_pid = order["worker"]
     code: object = 1
     try:
@@ -86,7 +86,7 @@ def main() -> int:
         code = stop.code
         raise
     finally:
-        witness.record("end", exit=code)
+        witness.append_fact("end", exit=code)
     return int(code)
 
 

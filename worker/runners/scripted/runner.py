@@ -8,14 +8,14 @@ import os
 from pathlib import Path
 
 from worker.runners.base import Emit, Order, RunResult, config_error
-from worker.runners.guard.box import Bind
-from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.box import SandboxMount
+from worker.runners.guard.footprint import ResourceLimits
 from worker.runners.guard.launch import OUR_CODE, Launch
-from worker.runners.guard.process_runner import Play, ProcessRunner
+from worker.runners.guard.process_runner import PreparedRun, ProcessRunner
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
-from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.scripted.script import ScriptError, Step, built_in, load, steps_for
-from worker.runners.transcript import Transcript, judge
+from worker.runners.guard.supervision import RunEnding, explain_own_stop
+from worker.runners.scripted.script import ScriptError, Step, find_steps, load_built_in, load_script
+from worker.runners.transcript import EventReader, judge_transcript
 
 PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})
 
@@ -25,17 +25,19 @@ class ScriptedRunner(ProcessRunner):
 
     name = "scripted"
 
-    def prepare(self, order: Order) -> Play | RunResult:
+    def prepare_run(self, order: Order) -> PreparedRun | RunResult:
         """Read the script; an invalid script is a configuration error."""
         try:
-            steps = steps_of(order, self._settings.root)
+            steps = choose_steps(order, self._settings.root)
         except ScriptError as error:
             return config_error(str(error))
-        transcript, settings = Transcript(), self._settings.of_model(order.model)
+        transcript, settings = EventReader(), self._settings.of_model(order.model)
 
-        def conclude(ending: Ending, _emit: Emit) -> RunResult:
+        def conclude(ending: RunEnding, _emit: Emit) -> RunResult:
             evidence = {**ending.evidence, **transcript.evidence}
-            completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+            completion = explain_own_stop(ending, order, evidence) or judge_transcript(
+                transcript, ending.exit.code, evidence
+            )
             return RunResult(
                 completion=completion, text=transcript.text, usage=transcript.usage, tool_calls=transcript.tool_calls
             )
@@ -44,7 +46,7 @@ class ScriptedRunner(ProcessRunner):
             "turn": order.turn_id,
             "attempt": order.attempt,
             "delivery": order.delivery,
-            "mark": order.mark,
+            "mark": order.process_tag,
             "directory": str(order.directory),
             "prompt": order.prompt,
             "witness": order.witness,
@@ -65,24 +67,24 @@ class ScriptedRunner(ProcessRunner):
                 "HELIX_AGENT_DELIVERY": str(order.delivery),
             },
             stdin=json.dumps(said).encode(),
-            binds=[*OUR_CODE, *([Bind(Path(order.witness), writable=True)] if order.witness else [])],
+            binds=[*OUR_CODE, *([SandboxMount(Path(order.witness), writable=True)] if order.witness else [])],
             box=settings.box,
-            bounds=Bounds.of(settings),
+            bounds=ResourceLimits.from_settings(settings),
         )
-        return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
+        return PreparedRun(launch=launch, take_line=transcript.take_line, conclude=conclude)
 
 
-def steps_of(order: Order, root: Path) -> tuple[Step, ...]:
+def choose_steps(order: Order, root: Path) -> tuple[Step, ...]:
     """Return the steps that the script plays in this run; relative script paths start at ``root``.
 
     Raises:
         ScriptError: the script is invalid or has no steps for this message.
     """
-    rules = load(_script(root, order.option)) if order.option else built_in()
+    rules = load_script(_script_path(root, order.option)) if order.option else load_built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
-    return steps_for(rules, next(asked, order.prompt), order.attempt, order.delivery)
+    return find_steps(rules, next(asked, order.prompt), order.attempt, order.delivery)
 
 
 @functools.lru_cache(maxsize=32)
-def _script(root: Path, option: str) -> Path:
+def _script_path(root: Path, option: str) -> Path:
     return root / Path(option).expanduser()

@@ -14,7 +14,7 @@ import yaml
 from api_client.contract.completion import ErrorKind
 from api_client.contract.declared import Findings, Kind, Problem, each, one_of, record, whole, yes
 from api_client.contract.errors import HelixError
-from worker.files.safe_io import read_changed
+from worker.files.safe_io import read_cached
 
 #: The built-in scripts; a German question gets a German answer.
 BUILT_IN = tuple(Path(__file__).with_name(name) for name in ("demo_de.yaml", "demo_en.yaml"))
@@ -51,7 +51,7 @@ class ScriptRule:
         return bool(self.pattern.search(message)) if self.pattern else self.when in message
 
 
-def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
+def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
     """Return the steps to play in this run; attempt and delivery count from 1.
 
     Raises:
@@ -64,21 +64,21 @@ def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delive
     raise ScriptError("no rule of the script matches the message; a last rule without 'when' matches every message")
 
 
-def load(path: Path) -> tuple[ScriptRule, ...]:
+def load_script(path: Path) -> tuple[ScriptRule, ...]:
     """Read a script; unchanged files are cached.
 
     Raises:
         ScriptError: the script is unreadable or invalid.
     """
-    return read_changed(path, parse, MAX_SCRIPT, ScriptError)
+    return read_cached(path, parse_script, MAX_SCRIPT, ScriptError)
 
 
-def built_in() -> tuple[ScriptRule, ...]:
+def load_built_in() -> tuple[ScriptRule, ...]:
     """Return the rules of the built-in scripts."""
-    return tuple(rule for path in BUILT_IN for rule in load(path))
+    return tuple(rule for path in BUILT_IN for rule in load_script(path))
 
 
-def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
+def parse_script(text: str, source: str) -> tuple[ScriptRule, ...]:
     """Parse a script's text; errors name ``source``.
 
     Raises:
@@ -87,16 +87,16 @@ def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
     try:
         rules = yaml.safe_load(text)
         found = Findings()
-        read = found.read(each(_rule, "rules"), rules or None)
+        read = found.read(each(_parse_rule, "rules"), rules or None)
         if found.problems:
-            placed = _placed(found.problems, yaml.compose(text, yaml.SafeLoader))
+            placed = _locate_problems(found.problems, yaml.compose(text, yaml.SafeLoader))
             raise ScriptError("\n".join(f"{source}:{problem}" for problem in placed))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ScriptError(f"{source}: not valid YAML: {error}") from error
     return tuple(read)
 
 
-def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Problem]:
+def _locate_problems(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Problem]:
     for problem in problems:
         at = node = root
         for step in problem.where:
@@ -109,10 +109,16 @@ def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Pro
         yield replace(problem, line=line + 1, column=column + 1)
 
 
-def _rule(value: Any) -> ScriptRule:
+def _parse_rule(value: Any) -> ScriptRule:
     found = Findings()
-    lists = each(each(_step, "steps"), "lists of steps")
-    kinds = {"name": _text, "when": _text, "matches": _pattern, "attempts": lists, "deliveries": lists}
+    lists = each(each(_parse_step, "steps"), "lists of steps")
+    kinds = {
+        "name": _parse_text,
+        "when": _parse_text,
+        "matches": _parse_pattern,
+        "attempts": lists,
+        "deliveries": lists,
+    }
     rule = found.read(record(kinds, noun="a rule"), value) or {}
     given = value if isinstance(value, Mapping) else {}
     by = [key for key in ("attempts", "deliveries") if key in given]
@@ -126,14 +132,14 @@ def _rule(value: Any) -> ScriptRule:
     return ScriptRule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
 
 
-def _pattern(value: object) -> re.Pattern[str]:
+def _parse_pattern(value: object) -> re.Pattern[str]:
     try:
-        return re.compile(_text(value))
+        return re.compile(_parse_text(value))
     except re.error as error:
         raise ValueError(f"is not an expression: {error}") from error
 
 
-def _step(step: Any) -> Step:
+def _parse_step(step: Any) -> Step:
     if isinstance(step, dict) and len(step) == 1:
         name, value = next(iter(step.items()))
     elif isinstance(step, str):
@@ -153,33 +159,33 @@ def _step(step: Any) -> Step:
     return name, fields
 
 
-def _text(value: object) -> str:
+def _parse_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text (put it in quotes)")
     return value
 
 
-def _path(value: object) -> str:
+def _parse_path(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("must be a path")
     return value
 
 
-def _inside(value: object) -> str:
-    path = PurePosixPath(_path(value))
+def _parse_inner_path(value: object) -> str:
+    path = PurePosixPath(_parse_path(value))
     if path.is_absolute() or ".." in path.parts:
         raise ValueError("must stay inside the delivery's directory")
     return str(path)
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ValueError("must be a number, zero or more")
     return float(value)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _StepShape:
     """The fields of a script step; the field ``main`` may be given without its name."""
 
     main: str
@@ -187,43 +193,45 @@ class _Shape:
     required: tuple[str, ...] = ()
 
 
-_NOTHING, _COUNT, _TEXTS = _Shape("", {}), whole(0), each(_text, "texts")
+_NOTHING, _COUNT, _TEXTS = _StepShape("", {}), whole(0), each(_parse_text, "texts")
 
-#: Steps -> fields, as ``Player`` and ``ProcessPlayer`` accept them.
-_STEPS: Mapping[str, _Shape] = {
-    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _COUNT, "goes_on": yes}, ("text",)),
-    "wait": _Shape("seconds", {"seconds": _number}, ("seconds",)),
-    "tool": _Shape("name", {"name": _text, "detail": _text}, ("name",)),
-    "note": _Shape("text", {"text": _text}, ("text",)),
-    "reset": _Shape("reason", {"reason": _text}),
-    "write": _Shape("", {"path": _inside, "content": _text}, ("path", "content")),
-    "touch": _Shape("path", {"path": _path}, ("path",)),
-    "wait_for": _Shape("path", {"path": _path}, ("path",)),
-    "call_back": _Shape("url", {"url": _text}, ("url",)),
-    "verdict": _Shape(
+#: Steps -> fields, as ``ScriptPlayer`` and ``ProcessPlayer`` accept them.
+_STEPS: Mapping[str, _StepShape] = {
+    "say": _StepShape(
+        "text", {"text": _parse_text, "seconds": _parse_number, "pieces": _COUNT, "goes_on": yes}, ("text",)
+    ),
+    "wait": _StepShape("seconds", {"seconds": _parse_number}, ("seconds",)),
+    "tool": _StepShape("name", {"name": _parse_text, "detail": _parse_text}, ("name",)),
+    "note": _StepShape("text", {"text": _parse_text}, ("text",)),
+    "reset": _StepShape("reason", {"reason": _parse_text}),
+    "write": _StepShape("", {"path": _parse_inner_path, "content": _parse_text}, ("path", "content")),
+    "touch": _StepShape("path", {"path": _parse_path}, ("path",)),
+    "wait_for": _StepShape("path", {"path": _parse_path}, ("path",)),
+    "call_back": _StepShape("url", {"url": _parse_text}, ("url",)),
+    "verdict": _StepShape(
         "success",
         {
             "success": yes,
-            "errors": each(_text, "texts"),
-            "checks_passed": each(_text, "texts"),
-            "feedback": _text,
-            "nonce": _text,
+            "errors": each(_parse_text, "texts"),
+            "checks_passed": each(_parse_text, "texts"),
+            "feedback": _parse_text,
+            "nonce": _parse_text,
         },
         ("success",),
     ),
-    "usage": _Shape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _number}),
-    "error": _Shape(
+    "usage": _StepShape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _parse_number}),
+    "error": _StepShape(
         "kind",
-        {"kind": one_of(ErrorKind), "message": _text, "retry_after": _number},
+        {"kind": one_of(ErrorKind), "message": _parse_text, "retry_after": _parse_number},
         ("kind",),
     ),
-    "refuse": _Shape("text", {"text": _text, "filtered": yes}),
-    "exit": _Shape("code", {"code": whole(0, 255)}),
+    "refuse": _StepShape("text", {"text": _parse_text, "filtered": yes}),
+    "exit": _StepShape("code", {"code": whole(0, 255)}),
     "cut": _NOTHING,
-    "flood": _Shape("size", {"size": _COUNT, "kind": one_of(("text", "noise", "line"))}, ("size",)),
+    "flood": _StepShape("size", {"size": _COUNT, "kind": one_of(("text", "noise", "line"))}, ("size",)),
     "die": _NOTHING,
     "hang": _NOTHING,
     "ignore_sigterm": _NOTHING,
-    "fork": _Shape("seconds", {"seconds": _number, "scrub": yes}),
+    "fork": _StepShape("seconds", {"seconds": _parse_number, "scrub": yes}),
     "kill_parent": _NOTHING,
 }

@@ -22,7 +22,7 @@ _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
 
 
-class ScriptLeft(Exception):
+class ScriptExit(Exception):
     """The script ends the run without a result and with exit code ``code``."""
 
     def __init__(self, code: int) -> None:
@@ -30,14 +30,14 @@ class ScriptLeft(Exception):
         self.code = code
 
 
-class Witness:
+class ActionLog:
     """An append-only log of the agent's actions, one line per fact."""
 
     def __init__(self, path: str, turn: str, attempt: int, delivery: int) -> None:
         self._path = path
         self._run = {"turn": turn, "attempt": attempt, "delivery": delivery}
 
-    def record(self, event: str, **facts: Any) -> None:
+    def append_fact(self, event: str, **facts: Any) -> None:
         """Append one fact to the log."""
         if not self._path:
             return
@@ -49,7 +49,7 @@ class Witness:
             os.close(fd)
 
 
-class Player:
+class ScriptPlayer:
     """Plays a list of steps; each method is a step (docs/scripted-agent.md)."""
 
     def __init__(self, emit: Say, directory: Path, mark: str, prompt: str = "") -> None:
@@ -63,7 +63,7 @@ class Player:
         try:
             for name, fields in steps:
                 getattr(self, name)(**fields)
-        except ScriptLeft as left:
+        except ScriptExit as left:
             return left.code
         self.emit({"event": "result"})
         return 0
@@ -77,14 +77,14 @@ class Player:
 
         With ``goes_on``, a continued answer starts at the last line quoted in the prompt.
         """
-        text = self._rest(text) if goes_on else text
-        parts = split(text, pieces or (int(seconds / _PIECE_SECONDS) if seconds else 1))
+        text = self._rest_after_quote(text) if goes_on else text
+        parts = split_text(text, pieces or (int(seconds / _PIECE_SECONDS) if seconds else 1))
         for number, part in enumerate(parts):
             if number:
                 self.sleep(seconds / (len(parts) - 1))
             self.emit({"event": "output", "text": part})
 
-    def _rest(self, text: str) -> str:
+    def _rest_after_quote(self, text: str) -> str:
         quoted = _QUOTED.findall(self.prompt)
         return text[max(text.rfind(quoted[-1]), 0) :] if quoted else text
 
@@ -116,20 +116,20 @@ class Player:
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
         """End the run with an error of this kind."""
         self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
-        raise ScriptLeft(1)
+        raise ScriptExit(1)
 
     def refuse(self, text: str = "", filtered: bool = False) -> None:
         """End with a refusal by the model, or by its service's filter."""
         self.emit({"event": "refusal", "text": text, "filtered": filtered})
-        raise ScriptLeft(0)
+        raise ScriptExit(0)
 
     def exit(self, code: int = 0) -> None:
         """End with an exit code, without a result."""
-        raise ScriptLeft(code)
+        raise ScriptExit(code)
 
     def cut(self) -> None:
         """End the run with exit code 0 but without a result."""
-        raise ScriptLeft(0)
+        raise ScriptExit(0)
 
     def flood(self, size: int, kind: str = "text") -> None:
         """Print many bytes: as answer, as meaningless lines, or as one endless line."""
@@ -169,7 +169,7 @@ class Player:
             self.note(f"call back failed: {error}")
 
 
-def split(text: str, pieces: int) -> list[str]:
+def split_text(text: str, pieces: int) -> list[str]:
     """Split a text into at most ``pieces`` parts with similar numbers of words."""
     if pieces <= 1:
         return [text]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from worker.runners.tool_rules.patterns import Fit, fit
+from worker.runners.tool_rules.patterns import Match, match_pattern
 
 _TABLES = tomllib.loads(Path(__file__).with_name("agents.toml").read_text(encoding="utf-8"))
 _ALIASES: dict[str, str] = _TABLES.pop("aliases")
@@ -13,23 +13,23 @@ _ALIASES: dict[str, str] = _TABLES.pop("aliases")
 AGENTS = {agent: (table["asks"].split(), table["silent"].split()) for agent, table in _TABLES.items()}
 
 
-def names_of(tool: str) -> set[str]:
+def tool_names(tool: str) -> set[str]:
     """Return all names of a tool, old and new."""
     newest = _ALIASES.get(tool, tool)
     return {newest, *(name for name, other in _ALIASES.items() if other == newest)}
 
 
-def agent_of(runner: str) -> str:
+def find_agent(runner: str) -> str:
     """Return the agent of a model's runner as in HELIX_MODELS: ``codex``, ``acp:opencode``."""
     name, _, option = runner.partition(":")
     return f"{name}:{option.partition(':')[0]}" if name == "acp" else name
 
 
-def unheld(pattern: str, agent: str) -> tuple[str, bool]:
+def find_uncontrolled(pattern: str, agent: str) -> tuple[str, bool]:
     """Return why a rule for these tools cannot control an agent; True means that the rule has no effect at all."""
     asks, silent = AGENTS.get(agent, ([pattern], []))
-    quiet = [name for name in silent if fit(pattern, name) is Fit.DOES]
-    heard = any(fit(pattern, name) is Fit.DOES for tool in asks for name in names_of(tool))
+    quiet = [name for name in silent if match_pattern(pattern, name) is Match.DOES]
+    heard = any(match_pattern(pattern, name) is Match.DOES for tool in asks for name in tool_names(tool))
     if quiet:
         return f"{agent} uses {', '.join(quiet)} without asking", not heard
     if heard or pattern.startswith("mcp__"):

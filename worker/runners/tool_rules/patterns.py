@@ -8,7 +8,7 @@ from enum import IntEnum
 ANY, GLOB = "\0", "\1"
 
 
-class Fit(IntEnum):
+class Match(IntEnum):
     """How certain a match is."""
 
     NO = 0
@@ -16,26 +16,26 @@ class Fit(IntEnum):
     DOES = 2
 
 
-def fit(pattern: str, text: str) -> Fit:
+def match_pattern(pattern: str, text: str) -> Match:
     """Match a text against a pattern; unknown parts of the text make the result uncertain."""
     if ANY in text or GLOB in text:
-        return Fit.MAY if _can_fit(pattern, text) else Fit.NO
+        return Match.MAY if _may_match(pattern, text) else Match.NO
     first, *rest = pattern.split("*")
     if not rest:
-        return Fit.DOES if text == first else Fit.NO
+        return Match.DOES if text == first else Match.NO
     *middle, last = rest
     at = len(first) if text.startswith(first) else -1
     for part in middle:
         if at >= 0:
             found = text.find(part, at)
             at = found + len(part) if found >= 0 else -1
-    return Fit.DOES if at >= 0 and text.endswith(last) and len(text) - len(last) >= at else Fit.NO
+    return Match.DOES if at >= 0 and text.endswith(last) and len(text) - len(last) >= at else Match.NO
 
 
-def _can_fit(pattern: str, text: str) -> bool:
+def _may_match(pattern: str, text: str) -> bool:
     """Return whether some value of a text's unknown parts matches the pattern."""
     end = len(pattern)
-    at, before = _skipped(pattern, {0}), ""
+    at, before = _skip_stars(pattern, {0}), ""
     for letter in text:
         if letter == ANY:
             at = set(range(min(at), end + 1))
@@ -45,14 +45,14 @@ def _can_fit(pattern: str, text: str) -> bool:
             at = stuck | (set(range(min(at - stuck), end + 1)) if at - stuck else set())
         else:
             stay = {place for place in at if pattern.startswith("*", place)}
-            at = _skipped(pattern, stay | {place + 1 for place in at if pattern.startswith(letter, place)})
+            at = _skip_stars(pattern, stay | {place + 1 for place in at if pattern.startswith(letter, place)})
         if not at or (pattern.endswith("*") and end - 1 in at):
             return bool(at)
         before = letter
     return end in at
 
 
-def _skipped(pattern: str, at: set[int]) -> set[int]:
+def _skip_stars(pattern: str, at: set[int]) -> set[int]:
     """Add the positions after stars, because a star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from worker.runners.tool_rules.patterns import ANY, GLOB
-from worker.runners.tool_rules.shell_words import ANYTHING, ShellCommand, Unreadable, read_commands
+from worker.runners.tool_rules.shell_words import ANYTHING, ShellCommand, UnreadableCommand, read_commands
 
 #: Kind of program, by how it treats its arguments -> names (programs.toml).
 PROGRAMS = {
@@ -37,9 +37,9 @@ _STANDARD_INPUT = re.compile(r"/(?:dev|proc)/.*")
 _LINE = re.compile(r"[\s;&|<>$`(]")
 
 
-def commands_of(given: str | list[str]) -> list[ShellCommand]:
+def find_commands(given: str | list[str]) -> list[ShellCommand]:
     """Return all commands of a command line or argument list in order; ``ANYTHING`` marks an unknown command."""
-    first = _read(given) if isinstance(given, str) else [ShellCommand(tuple(given))]
+    first = _parse_line(given) if isinstance(given, str) else [ShellCommand(tuple(given))]
     found: list[ShellCommand] = []
     todo = [(each, 0) for each in reversed(first)]
     while todo:
@@ -47,25 +47,25 @@ def commands_of(given: str | list[str]) -> list[ShellCommand]:
         if depth > _DEPTH or len(found) > _MOST:
             return [ANYTHING]
         if command not in found:
-            todo += [(each, depth + 1) for each in reversed([*_started(command)])]
+            todo += [(each, depth + 1) for each in reversed([*_started_commands(command)])]
         found.append(command)
     return found
 
 
-def program_of(command: ShellCommand) -> str:
+def program_name(command: ShellCommand) -> str:
     """Return the base name of a command's program, or an empty text."""
     return command.words[0].rpartition("/")[2].removeprefix("=") if command.words else ""
 
 
-def texts_of(command: ShellCommand) -> Iterator[str]:
+def matchable_texts(command: ShellCommand) -> Iterator[str]:
     """Yield the texts that patterns are matched with: program and arguments, with and without leading options."""
     if command.words:
-        program, words = program_of(command), command.words[1:]
+        program, words = program_name(command), command.words[1:]
         if program.startswith("git-"):
             program = program.replace("-", " ", 1)
-        yield _joined(command.words)
+        yield _join_words(command.words)
         places = _first_operands(words)
-        yield from (_joined((program, *words[at:])) for at in places[:_MOST_WORDS])
+        yield from (_join_words((program, *words[at:])) for at in places[:_MOST_WORDS])
         if len(places) > _MOST_WORDS:
             yield ANY
 
@@ -79,31 +79,31 @@ def _first_operands(words: tuple[str, ...]) -> list[int]:
     return sorted(at for at in places if at <= len(words))
 
 
-def _joined(words: tuple[str, ...]) -> str:
+def _join_words(words: tuple[str, ...]) -> str:
     # An unknown word may be empty.
     return " ".join(words).replace(f" {ANY}", ANY).replace(f"{ANY} ", ANY)
 
 
-def _read(line: str) -> list[ShellCommand]:
+def _parse_line(line: str) -> list[ShellCommand]:
     try:
         return [ANYTHING] if ANY in line or GLOB in line else read_commands(line)
-    except Unreadable:
+    except UnreadableCommand:
         return [ANYTHING]
 
 
-def _started(command: ShellCommand) -> Iterator[ShellCommand]:
+def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
     """Yield the commands that a command starts, as far as its words show."""
-    program, words = program_of(command), command.words[1:]
+    program, words = program_name(command), command.words[1:]
     if _runs_anything(program, words, command.stdin):
         yield ANYTHING
     for at, word in enumerate(words):
         if (found := _RUNS.fullmatch(word)) or (program == "git" and word == "-x"):
-            yield from _read(found[1] if found and found[1] is not None else "".join(words[at + 1 : at + 2]))
+            yield from _parse_line(found[1] if found and found[1] is not None else "".join(words[at + 1 : at + 2]))
         text = re.sub(r"^[\w.-]+=", "", word) if program == "alias" else word
         if program == "alias" or (program in PROGRAMS["readers"] and _LINE.search(text)):
-            yield from _read(text)
+            yield from _parse_line(text)
     if program in PROGRAMS["shells"] and command.stdin and not any(re.fullmatch(r"-\w*c", word) for word in words):
-        yield from _read(command.stdin)
+        yield from _parse_line(command.stdin)
     starts: Iterable[int] = ()
     if program in PROGRAMS["shells"] | PROGRAMS["source"] or _INTERPRETER.fullmatch(program):
         starts = _first_operands(words)[:_MOST_WORDS]

@@ -35,7 +35,7 @@ _EVALUATES = re.compile(
 )
 
 
-class Unreadable(Exception):
+class UnreadableCommand(Exception):
     """The command line cannot be parsed, or is too long."""
 
 
@@ -67,19 +67,19 @@ def read_commands(line: str) -> list[ShellCommand]:
         Unreadable: the line cannot be parsed, or is too long.
     """
     if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
-        raise Unreadable
+        raise UnreadableCommand
     try:
-        argv = [str(parser()), "--to-json", "-ln", "bash"]
+        argv = [str(find_parser()), "--to-json", "-ln", "bash"]
         done = subprocess.run(argv, input=line.encode(), capture_output=True, timeout=_SECONDS, check=False, env={})
         tree = json.loads(done.stdout) if done.returncode == 0 else None
         if not isinstance(tree, dict) or (re.search(r"\$\(|`", line) and _hides_commands(tree)):
-            raise Unreadable
-        return list(_Reader(line).commands(tree, {}))
+            raise UnreadableCommand
+        return list(_TreeReader(line).find_commands(tree, {}))
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
-        raise Unreadable from error
+        raise UnreadableCommand from error
 
 
-def parser() -> Path:
+def find_parser() -> Path:
     """Return the path of shfmt, which is installed next to Python.
 
     Raises:
@@ -98,62 +98,62 @@ def _hides_commands(tree: Mapping[str, Any]) -> bool:
     return bool(quoted and _EVALUATES.search(texts))
 
 
-class _Reader:
+class _TreeReader:
     """Reads one syntax tree; ``known`` maps loop variables to one of their values."""
 
     def __init__(self, line: str) -> None:
         self._line, self._steps = line, itertools.count()
 
-    def commands(self, node: Any, known: Mapping[str, str]) -> Iterator[ShellCommand]:
+    def find_commands(self, node: Any, known: Mapping[str, str]) -> Iterator[ShellCommand]:
         if next(self._steps) > _MOST_STEPS:
-            raise Unreadable
+            raise UnreadableCommand
         if isinstance(node, list):
             for each in node:
-                yield from self.commands(each, known)
+                yield from self.find_commands(each, known)
         if not isinstance(node, dict):
             return
-        if node.get("Type") == "ForClause" and (values := self._values(node["Loop"], known)):
-            yield from self.commands(node["Loop"], known)
+        if node.get("Type") == "ForClause" and (values := self._loop_values(node["Loop"], known)):
+            yield from self.find_commands(node["Loop"], known)
             for value in values:
-                yield from self.commands(node["Do"], {**known, node["Loop"]["Name"]["Value"]: value})
+                yield from self.find_commands(node["Do"], {**known, node["Loop"]["Name"]["Value"]: value})
             return
         if "Cmd" in node or "Redirs" in node:
-            yield from self._statement(node.get("Cmd") or {}, node.get("Redirs") or [], known)
+            yield from self._read_statement(node.get("Cmd") or {}, node.get("Redirs") or [], known)
         for part in node.values():
-            for each in self.commands(part, known):
+            for each in self.find_commands(part, known):
                 yield each
                 moves = node.get("Type") in _REPEATED and any(map(_CHANGES_FOLDER.search, each.words))
                 if moves and ANY not in each.words:
                     yield ShellCommand(("cd", ANY))
 
-    def _statement(
+    def _read_statement(
         self, inner: Mapping[str, Any], redirections: list[Any], known: Mapping[str, str]
     ) -> Iterator[ShellCommand]:
         kind, words = inner.get("Type"), tuple[str, ...]()
         if kind in {"BinaryCmd", "Block", "Subshell"} and not redirections:
             return
         if kind == "CallExpr":
-            words = tuple(_word(each["Parts"], known) for each in inner.get("Args") or [])
+            words = tuple(_word_text(each["Parts"], known) for each in inner.get("Args") or [])
         elif kind in {"TestClause", "DeclClause"}:
             name = inner["Variant"]["Value"] if kind == "DeclClause" else "[["
-            words = (name, *(_word(parts, known) for parts in _parts_in(inner)))
+            words = (name, *(_word_text(parts, known) for parts in _parts_in(inner)))
         elif kind == "ArithmCmd":  # other shells read ((x -y)) as a command
             words = tuple(self._line.encode()[inner["Left"]["Offset"] + 2 : inner["Right"]["Offset"]].decode().split())
         files, stdin = [], None
         for each in redirections:
             here = each.get("Hdoc") or (each["Word"] if each["Op"] == "<<<" else None)
-            text = _text((here or each["Word"])["Parts"], known, quoted=here is not None)
+            text = _join_parts((here or each["Word"])["Parts"], known, quoted=here is not None)
             if here or each["Op"].startswith("<<"):
                 stdin = text if here else ""
             elif not (each["Op"] in {">&", "<&", ">", ">>", "&>"} and _HARMLESS.fullmatch(text)):
                 files.append(text)
         yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
 
-    def _values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
+    def _loop_values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
         """Return the values of a loop variable; empty for unknown values."""
         name = (loop.get("Name") or {}).get("Value", "")
         elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
-        values = [_word(each["Parts"], known) for each in loop.get("Items") or []]
+        values = [_word_text(each["Parts"], known) for each in loop.get("Items") or []]
         unknown = elsewhere or not name.islower() or any(ANY in value for value in values)
         return [] if unknown else values
 
@@ -166,7 +166,7 @@ def _parts_in(node: Any) -> Iterator[list[Any]]:
             yield from _parts_in(each)
 
 
-def _word(parts: list[Any], known: Mapping[str, str]) -> str:
+def _word_text(parts: list[Any], known: Mapping[str, str]) -> str:
     """Return a word's text; brace alternatives become placeholders."""
     literal = "".join(part["Value"] for part in parts if part["Type"] == "Lit")
     if _BRACES.search(literal):
@@ -174,14 +174,14 @@ def _word(parts: list[Any], known: Mapping[str, str]) -> str:
         if len(parts) > 1 or _BRACES.search(literal):
             return ANY
         parts = [{"Type": "Lit", "Value": literal}]
-    return _text(parts, known)
+    return _join_parts(parts, known)
 
 
-def _text(parts: list[Any], known: Mapping[str, str], *, quoted: bool = False) -> str:
-    return "".join(_part(part, known, quoted=quoted) for part in parts)
+def _join_parts(parts: list[Any], known: Mapping[str, str], *, quoted: bool = False) -> str:
+    return "".join(_part_text(part, known, quoted=quoted) for part in parts)
 
 
-def _part(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: bool) -> str:
+def _part_text(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: bool) -> str:
     value = part.get("Value", "")
     match part["Type"]:
         case "Lit" if quoted:
@@ -189,14 +189,14 @@ def _part(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: bool) ->
         case "Lit":
             return _ACTIVE.sub(lambda found: found[1] or GLOB, value)
         case "SglQuoted":
-            return _decoded(value) if part.get("Dollar") else str(value)
+            return _decode_escapes(value) if part.get("Dollar") else str(value)
         case "DblQuoted":
-            return _text(part.get("Parts") or [], known, quoted=True)
+            return _join_parts(part.get("Parts") or [], known, quoted=True)
         case "ParamExp" if part["Param"]["Value"] in {"?", "#", "$", "!"}:
             return "0"
         case "ArithmExp":
             return GLOB
-        case "CmdSubst" if (spoken := _spoken(part.get("Stmts") or [], known)) and quoted:
+        case "CmdSubst" if (spoken := _here_document(part.get("Stmts") or [], known)) and quoted:
             return spoken
         case "ParamExp" if set(part) <= {"Type", "Pos", "End", "Dollar", "Rbrace", "Short", "Param"}:
             found = known.get(part["Param"]["Value"], ANY)
@@ -204,15 +204,15 @@ def _part(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: bool) ->
     return ANY
 
 
-def _spoken(statements: list[Any], known: Mapping[str, str]) -> str:
+def _here_document(statements: list[Any], known: Mapping[str, str]) -> str:
     """Return the here-document that ``cat`` prints; empty for all other commands."""
     if len(statements) != 1 or len(found := statements[0].get("Redirs") or []) != 1 or "Hdoc" not in found[0]:
         return ""
-    words = [_text(each["Parts"], known) for each in (statements[0].get("Cmd") or {}).get("Args") or []]
-    return _text(found[0]["Hdoc"]["Parts"], known, quoted=True).rstrip("\n") if words == ["cat"] else ""
+    words = [_join_parts(each["Parts"], known) for each in (statements[0].get("Cmd") or {}).get("Args") or []]
+    return _join_parts(found[0]["Hdoc"]["Parts"], known, quoted=True).rstrip("\n") if words == ["cat"] else ""
 
 
-def _decoded(value: str) -> str:
+def _decode_escapes(value: str) -> str:
     """Decode ``$'...'``; unknown where Python and the shell read an escape differently."""
     if re.search(r"\\(?:[^abfnrtvxuU0-7'\"\\]|[4-7][0-7][0-7]|x\{)", re.sub(r"\\\\", "", value)):
         return ANY

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
-from worker.runners.tool_rules.shell_commands import PROGRAMS, program_of
+from worker.runners.tool_rules.patterns import ANY, GLOB, Match, match_pattern
+from worker.runners.tool_rules.shell_commands import PROGRAMS, program_name
 from worker.runners.tool_rules.shell_words import ShellCommand
 
 #: Arguments that name the working folder.
@@ -27,7 +27,7 @@ _LEAVES = re.compile(f"{GLOB}.*/\\.\\.")
 _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
-def folder_fit(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Fit]:
+def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
     """Match each path with a folder pattern below ``root``; None is an unknown path.
 
     With ``covers``, a path that ends with a slash matches if anything below it does.
@@ -37,18 +37,18 @@ def folder_fit(pattern: str, paths: Iterable[str | None], root: str, *, covers: 
     found = []
     for number, given in enumerate(itertools.islice(paths, _MOST_PATHS + 1)):
         path = given if number < _MOST_PATHS else None
-        place = None if path is None else _relative(path, base)
+        place = None if path is None else _relative_place(path, base)
         texts = [ANY if place is None else place]
         below = covers and path is not None and path.endswith("/")
         if below:
             texts.append(ANY if place == "." else f"{place}/{ANY}")
-        most = max(fit(each, text) for each in patterns for text in texts)
+        most = max(match_pattern(each, text) for each in patterns for text in texts)
         # A folder surely covers what a pattern below it names.
-        found.append(Fit.DOES if below and most is Fit.MAY and GLOB not in texts[0] else most)
+        found.append(Match.DOES if below and most is Match.MAY and GLOB not in texts[0] else most)
     return found
 
 
-def _relative(path: str, base: str) -> str:
+def _relative_place(path: str, base: str) -> str:
     """Return a path's real place relative to ``base``; ``.`` for a folder that contains ``base``."""
     real = os.path.realpath(path)
     return "." if base.startswith(real.rstrip("/") + "/") and path.endswith("/") else os.path.relpath(real, base)
@@ -59,7 +59,7 @@ def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
-            _joined(folder, value)
+            _join_path(folder, value)
             for name in ("path", *WORKING_FOLDERS)
             if isinstance(value := arguments.get(name), str)
         ),
@@ -67,28 +67,28 @@ def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named
     )
     if searches:
         yield f"{base}/"
-    for name, text in _texts(arguments):
+    for name, text in _argument_texts(arguments):
         if not named or _NAMED.search(name) or (searches and name in {"pattern", "glob", "include"}):
             place = unquote(re.sub(r"^file://[^/]*", "", text)) if text.startswith("file:") else text
             inner = base if searches and name != "path" else folder
             for start in {inner} if named else {folder, inner}:
-                yield from _covering(_globbed(place) if searches else place, start)
+                yield from _covered_path(_pattern_path(place) if searches else place, start)
 
 
-def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def _argument_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _texts(each, str(key))
+            yield from _argument_texts(each, str(key))
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _texts(each, name)
+            yield from _argument_texts(each, name)
     elif isinstance(value, str) and 0 < len(value) <= _MOST_CHARS and "\0" not in value:
         if "\n" in value and not _NAMED.search(name):
             return
         yield name, value
 
 
-def _globbed(text: str) -> str:
+def _pattern_path(text: str) -> str:
     """Turn a search pattern into a path with a placeholder from its first special character on."""
     plain = re.split(r"[*?\[{]", text)[0]
     return text if plain == text else f"{plain}{GLOB}"
@@ -96,7 +96,7 @@ def _globbed(text: str) -> str:
 
 def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
     """Yield the places that one command touches in its possible working folders; None means anywhere."""
-    program, words = program_of(command), command.words[1:]
+    program, words = program_name(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None
     recursive = any(_RECURSIVE.fullmatch(word) for word in words)
@@ -119,12 +119,12 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
             ):
                 yield None
                 continue
-            yield from _on_disk(text, start)
-            for token in {text, *_TOKEN.findall(text), *_values(text)}:
-                yield from _covering(token, start, deep=deep)
+            yield from _glob_files(text, start)
+            for token in {text, *_TOKEN.findall(text), *_option_values(text)}:
+                yield from _covered_path(token, start, deep=deep)
 
 
-def _on_disk(text: str, folder: str) -> Iterator[str | None]:
+def _glob_files(text: str, folder: str) -> Iterator[str | None]:
     """Yield the files that a glob finds, because they may be links."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
@@ -134,36 +134,36 @@ def _on_disk(text: str, folder: str) -> Iterator[str | None]:
         yield from found if len(found) < _MOST_NAMES else [None]
 
 
-def _values(word: str) -> list[str]:
+def _option_values(word: str) -> list[str]:
     """Return the possible values attached to a short option."""
     return [word[at:] for at in range(2, min(len(word), 6))] if re.match(r"-[A-Za-z]", word) else []
 
 
-def folders_of(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
+def find_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
     """Return the possible working folders of the commands on one line; None means unknown."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):
-            changes = (program_of(command) in {"cd", "pushd", "chdir"} and at and not word.startswith("-")) or (
+            changes = (program_name(command) in {"cd", "pushd", "chdir"} and at and not word.startswith("-")) or (
                 at and command.words[at - 1] in {"-C", "--chdir", "--directory", "--work-tree"}
             )
             if changes:
                 unknown = ANY in word or GLOB in word or word.startswith("~")
-                found += [None if unknown or each is None else _joined(each, word) for each in found]
+                found += [None if unknown or each is None else _join_path(each, word) for each in found]
         if (
-            program_of(command) in {"popd", "chdir"}
-            or ("-" in command.words and program_of(command) == "cd")
+            program_name(command) in {"popd", "chdir"}
+            or ("-" in command.words and program_name(command) == "cd")
             or len(found) > _MOST_FOLDERS
         ):
             return [None]
     return found
 
 
-def _joined(folder: str, path: str) -> str:
+def _join_path(folder: str, path: str) -> str:
     return str(Path(folder, path))
 
 
-def _covering(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
+def _covered_path(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
     """Yield a path, with a trailing slash if it is a folder whose content counts too."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return

@@ -10,7 +10,7 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class WarmLimits:
     """Limits on idle agent processes; ``seconds`` 0 keeps none.
 
     ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
@@ -23,7 +23,7 @@ class Limits:
     spares: int = 0
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def from_settings(cls, settings: Settings) -> WarmLimits:
         """Read the limits from the settings."""
         return cls(
             seconds=settings.claude_warm_seconds,
@@ -43,12 +43,12 @@ class LivingAgent(Protocol):
         ...
 
     @property
-    def fixed(self) -> str:
+    def fixed_part(self) -> str:
         """The part of an order that cannot change while the process lives."""
         ...
 
     @property
-    def keepable(self) -> bool:
+    def can_be_kept(self) -> bool:
         """Return whether the last message ended completely, with no work left in the background."""
         ...
 
@@ -56,15 +56,15 @@ class LivingAgent(Protocol):
         """Return whether the process is alive and holds exactly the order's conversation. May block."""
         ...
 
-    async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
+    async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
         """Answer one message; None if the process certainly never read the message."""
         ...
 
-    def rest(self, until: float) -> None:
+    def mark_idle(self, until: float) -> None:
         """Mark the process idle; the guard kills an idle process at ``until``, by ``time.monotonic()``."""
         ...
 
-    def memory(self) -> int:
+    def measure_memory(self) -> int:
         """Return the bytes that ending the process would free. May block."""
         ...
 
@@ -74,7 +74,7 @@ class LivingAgent(Protocol):
 
 
 @runtime_checkable
-class Opens(Protocol):
+class WarmRunner(Protocol):
     """A runner whose agent process can answer several messages."""
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
@@ -85,35 +85,35 @@ class Opens(Protocol):
         """Return the part of an order that is fixed at process start; empty if no process can be kept. May block."""
         ...
 
-    def open(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
+    def open_agent(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
         """Start a process for the order's session, or return a result that explains the failure. May block."""
         ...
 
 
-class Spare(LivingAgent, Protocol):
+class SpareAgent(LivingAgent, Protocol):
     """A spare agent process, started before its session is known."""
 
-    def claim(self, order: Order, fixed: str) -> bool:
+    def bind_session(self, order: Order, fixed: str) -> bool:
         """Assign the process to the order's session; False if the process must be closed instead. May block."""
         ...
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class SpareRunner(Protocol):
     """A runner that can start agent processes before their session is known."""
 
     def spare_part(self, order: Order) -> str:
         """Return the part of an order that a spare process must share with the order. May block."""
         ...
 
-    def kinds(self, since: float) -> list[tuple[float, Order]]:
+    def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
         """List the kinds of spare processes wanted after ``since``: an example order, and the time of the request.
 
         Times are seconds since the epoch. May block.
         """
         ...
 
-    def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
+    def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:
         """Start a spare process for orders like this one, or return None. May block.
 
         The guard kills the process at ``until``.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from worker.runners.warm.agent_life import Limits
+from worker.runners.warm.agent_life import WarmLimits
 
 #: After this many failures in a row, no spare is started for as long as a spare would stay idle.
 _MOST_FAILURES = 2
 
 
-class Demand:
+class SpareDemand:
     """Counts new sessions and failures, to estimate how many spare processes are wanted.
 
     Times are by ``time.monotonic()``. Call the methods with a lock held.
@@ -20,24 +20,24 @@ class Demand:
         self._came: dict[str, deque[float]] = {}
         self._failures: dict[str, list[float]] = {}
 
-    def came(self, part: str, now: float) -> None:
+    def record_session(self, part: str, now: float) -> None:
         """Record a new session that could use a spare process of this kind."""
         self._came.setdefault(part, deque(maxlen=64)).append(now)
 
-    def foreseen(self, part: str, at: float) -> None:
+    def record_remote_session(self, part: str, at: float) -> None:
         """Record a new session on another worker, because the next session may come here."""
         if not (times := self._came.get(part)) or times[-1] < at:
             self._came[part] = deque((at,), maxlen=64)
 
-    def served(self, part: str) -> None:
+    def record_claim(self, part: str) -> None:
         """Record that a session got a spare process."""
         self._failures.pop(part, None)
 
-    def failed(self, part: str, now: float) -> None:
+    def record_failure(self, part: str, now: float) -> None:
         """Record a spare process that refused a session or ended early."""
         self._failures.setdefault(part, []).append(now)
 
-    def wanted(self, part: str, limits: Limits, now: float) -> int:
+    def count_wanted(self, part: str, limits: WarmLimits, now: float) -> int:
         """Return how many spare processes of this kind should be ready."""
         since = now - limits.seconds
         failures = self._failures.get(part, [])

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from worker.runners.base import Emit, Order, RunResult, Stop, not_begun
-from worker.runners.warm.agent_life import Limits, LivingAgent, Opens, Prepares
-from worker.runners.warm.demand import Demand
+from worker.runners.warm.agent_life import LivingAgent, SpareRunner, WarmLimits, WarmRunner
+from worker.runners.warm.demand import SpareDemand
 
 if TYPE_CHECKING:
-    from worker.runners.warm.agent_life import Spare
+    from worker.runners.warm.agent_life import SpareAgent
 
 
 log = structlog.get_logger()
@@ -43,122 +43,130 @@ class IdleAgents:
         #: (owner, session) -> process, its memory in bytes, start of idling; least recently used first.
         self._idle: dict[tuple[str, str], tuple[LivingAgent, int, float]] = {}
         self._ended: set[tuple[str, str]] = set()
-        self._demand = Demand()
+        self._demand = SpareDemand()
         self._seen = 0.0  # time of the newest wanted kind, in seconds since the epoch
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
     def __len__(self) -> int:
         return len(self._idle)
 
-    async def run(self, runner: Opens, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult:
+    async def run_message(
+        self, runner: WarmRunner, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
+    ) -> RunResult:
         """Run one message in the session's idle process, in a spare process, or in a new process."""
         fixed = await asyncio.to_thread(runner.fixed_part, order)
         if not fixed:
             return await runner.run_alone(order, emit, stop)
-        living = await asyncio.to_thread(self.take, order, fixed)
-        if living := living or await self._spare(runner, limits, order, fixed):
-            result = await self._ask(living, limits, order, emit, stop)
+        living = await asyncio.to_thread(self.take_agent, order, fixed)
+        if living := living or await self._claim_spare(runner, limits, order, fixed):
+            result = await self._ask_agent(living, limits, order, emit, stop)
             if result is not None:
                 return result
-        opened = await asyncio.to_thread(runner.open, order, fixed, stop)
+        opened = await asyncio.to_thread(runner.open_agent, order, fixed, stop)
         if isinstance(opened, RunResult):
             return opened
-        result = await self._ask(opened, limits, order, emit, stop)
+        result = await self._ask_agent(opened, limits, order, emit, stop)
         return result or not_begun("the agent took no message", host=False)
 
-    async def _spare(self, runner: Opens, limits: Limits, order: Order, fixed: str) -> LivingAgent | None:
+    async def _claim_spare(
+        self, runner: WarmRunner, limits: WarmLimits, order: Order, fixed: str
+    ) -> LivingAgent | None:
         """Assign a spare process to the order's session, and schedule the start of the next spare process."""
-        if not limits.spares or not isinstance(runner, Prepares):
+        if not limits.spares or not isinstance(runner, SpareRunner):
             return None
         part = await asyncio.to_thread(runner.spare_part, order)
         if not part:
             return None
         with self._lock:
-            self._demand.came(part, time.monotonic())
-        later = functools.partial(self._closing.submit, self.prepare, runner, limits, order, part)
+            self._demand.record_session(part, time.monotonic())
+        later = functools.partial(self._closing.submit, self.start_spares, runner, limits, order, part)
         asyncio.get_running_loop().call_later(_LATER, later)
-        return await asyncio.to_thread(self._claimed, order, fixed, part)
+        return await asyncio.to_thread(self._try_spare, order, fixed, part)
 
-    def _claimed(self, order: Order, fixed: str, part: str) -> LivingAgent | None:
+    def _try_spare(self, order: Order, fixed: str, part: str) -> LivingAgent | None:
         with self._lock:
-            name = next((name for name, (one, *_) in self._idle.items() if not name[0] and one.fixed == part), None)
-            spare = cast("Spare", self._idle.pop(name)[0]) if name else None
+            name = next(
+                (name for name, (one, *_) in self._idle.items() if not name[0] and one.fixed_part == part), None
+            )
+            spare = cast("SpareAgent", self._idle.pop(name)[0]) if name else None
         if spare is None:
             return None
-        if spare.claim(order, fixed):
+        if spare.bind_session(order, fixed):
             with self._lock:
-                self._demand.served(part)
+                self._demand.record_claim(part)
             return spare
         with self._lock:
-            self._demand.failed(part, time.monotonic())
+            self._demand.record_failure(part, time.monotonic())
         spare.close()
         return None
 
-    def prepare(self, runner: Prepares, limits: Limits, order: Order, part: str) -> None:
+    def start_spares(self, runner: SpareRunner, limits: WarmLimits, order: Order, part: str) -> None:
         """Start the wanted spare processes, as far as the limits allow. May block."""
-        while self._wants(part, limits):
+        while self._wants_spare(part, limits):
             spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
             if spare is None:
                 with self._lock:
-                    self._demand.failed(part, time.monotonic())
+                    self._demand.record_failure(part, time.monotonic())
                 return
-            self._put(spare, _SPARE_BYTES, limits)
+            self._store_agent(spare, _SPARE_BYTES, limits)
 
-    def foresee(self, runner: Prepares, limits: Limits) -> None:
+    def foresee_spares(self, runner: SpareRunner, limits: WarmLimits) -> None:
         """Schedule the start of spare processes that other workers' sessions make likely. Never blocks."""
-        self._closing.submit(self._foresee, runner, limits)
+        self._closing.submit(self._start_foreseen, runner, limits)
 
-    def _foresee(self, runner: Prepares, limits: Limits) -> None:
+    def _start_foreseen(self, runner: SpareRunner, limits: WarmLimits) -> None:
         self._seen = max(self._seen, time.time() - limits.seconds)
-        for at, order in runner.kinds(self._seen) if limits.spares else ():
+        for at, order in runner.wanted_kinds(self._seen) if limits.spares else ():
             self._seen = max(self._seen, at)
             if part := runner.spare_part(order):
                 with self._lock:
-                    self._demand.foreseen(part, at - time.time() + time.monotonic())
-                self.prepare(runner, limits, order, part)
+                    self._demand.record_remote_session(part, at - time.time() + time.monotonic())
+                self.start_spares(runner, limits, order, part)
 
-    def _wants(self, part: str, limits: Limits) -> bool:
+    def _wants_spare(self, part: str, limits: WarmLimits) -> bool:
         with self._lock:
-            there = sum(not owner and one.fixed == part for (owner, _), (one, *_) in self._idle.items())
-            room = len(self._idle) < limits.processes and self._holds(_SPARE_BYTES, limits)
-            return room and there < self._demand.wanted(part, limits, time.monotonic())
+            there = sum(not owner and one.fixed_part == part for (owner, _), (one, *_) in self._idle.items())
+            room = len(self._idle) < limits.processes and self._fits_memory(_SPARE_BYTES, limits)
+            return room and there < self._demand.count_wanted(part, limits, time.monotonic())
 
-    async def _ask(self, living: LivingAgent, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
+    async def _ask_agent(
+        self, living: LivingAgent, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
+    ) -> RunResult | None:
         try:
-            result = await living.ask(order, emit, stop)
+            result = await living.answer_message(order, emit, stop)
         except BaseException:
             await asyncio.to_thread(living.close)
             raise
-        if result and living.keepable:
-            await asyncio.to_thread(self.put, living, limits)
+        if result and living.can_be_kept:
+            await asyncio.to_thread(self.keep_agent, living, limits)
             return replace(result, kept_seconds=limits.seconds)
         self._ended.add(living.session)
         await asyncio.to_thread(living.close)
         return result
 
-    def take(self, order: Order, fixed: str) -> LivingAgent | None:
+    def take_agent(self, order: Order, fixed: str) -> LivingAgent | None:
         """Take the idle process of the order's session; end a process that cannot answer the order."""
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
-        if living is None or (living.fixed == fixed and living.continues(order)):
+        if living is None or (living.fixed_part == fixed and living.continues(order)):
             return living
         self._ended.add(living.session)
         living.close()
         return None
 
-    def put(self, living: LivingAgent, limits: Limits) -> None:
+    def keep_agent(self, living: LivingAgent, limits: WarmLimits) -> None:
         """Keep a process for its session's next message, and end processes above the limits."""
-        self._put(living, living.memory(), limits)
+        self._store_agent(living, living.measure_memory(), limits)
 
-    def _put(self, living: LivingAgent, size: int, limits: Limits) -> None:
+    def _store_agent(self, living: LivingAgent, size: int, limits: WarmLimits) -> None:
         with self._lock:
             before = self._idle.pop(living.session, None)
             self._idle[living.session] = (living, size, time.monotonic())
-            ended = [*([before[0]] if before else ()), *self._too_many(living.session[0], limits)]
-        living.rest(time.monotonic() + limits.seconds)
-        self._end(ended)
+            ended = [*([before[0]] if before else ()), *self._pop_surplus(living.session[0], limits)]
+        living.mark_idle(time.monotonic() + limits.seconds)
+        self._schedule_end(ended)
 
-    def forget(self, living: LivingAgent) -> None:
+    def remove_ended(self, living: LivingAgent) -> None:
         """Remove a process that has ended by itself. Never blocks."""
         with self._lock:
             found, _, since = self._idle.get(living.session, (None, 0, 0.0))
@@ -166,16 +174,16 @@ class IdleAgents:
             if ours:
                 del self._idle[living.session]
             if ours and not living.session[0] and now - since < _STILLBORN:
-                self._demand.failed(living.fixed, now)
+                self._demand.record_failure(living.fixed_part, now)
         if ours:
-            self._end([living])
+            self._schedule_end([living])
 
-    def resting(self) -> dict[tuple[str, str], float]:
+    def idle_sessions(self) -> dict[tuple[str, str], float]:
         """Return the sessions with idle agents, and the times of their last messages (monotonic)."""
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
-    def seen(self) -> dict[str, tuple[float, int]]:
+    def describe_idle(self) -> dict[str, tuple[float, int]]:
         """Describe the idle agents: session, start of idling in seconds since the epoch, and memory in bytes.
 
         Spare processes are named ``(spare 1)`` and so on.
@@ -187,24 +195,24 @@ class IdleAgents:
                 for (owner, session), (_, size, since) in self._idle.items()
             }
 
-    def ended(self) -> set[tuple[str, str]]:
+    def pop_ended_sessions(self) -> set[tuple[str, str]]:
         """Return sessions whose agents have ended since the last call and have no new one."""
         with self._lock:
             ended, self._ended = self._ended - self._idle.keys(), set()
         return {session for session in ended if session[0]}
 
-    def end(self, session: tuple[str, str]) -> None:
+    def end_agent(self, session: tuple[str, str]) -> None:
         """End a session's idle agent in the background, because another worker continues the conversation."""
         with self._lock:
             living = self._idle.pop(session, (None,))[0]
         if living:
-            self._end([living])
+            self._schedule_end([living])
 
     def end_all(self) -> None:
         """End all idle agents in the background, because the machine is short of resources."""
         with self._lock:
             found, self._idle = [living for living, *_ in self._idle.values()], {}
-        self._end(found)
+        self._schedule_end(found)
 
     def close(self) -> None:
         """End all idle agents and spare processes, and wait until they are gone."""
@@ -212,32 +220,32 @@ class IdleAgents:
         self.end_all()
         self._closing.submit(lambda: None).result()
 
-    def _too_many(self, owner: str, limits: Limits) -> list[LivingAgent]:
+    def _pop_surplus(self, owner: str, limits: WarmLimits) -> list[LivingAgent]:
         """Remove processes until all limits are met: spare ones first, then least recently used ones."""
         out: list[LivingAgent] = []
-        while over := self._over(owner, limits):
+        while over := self._find_surplus(owner, limits):
             out.append(self._idle.pop(over)[0])
         return out
 
-    def _over(self, owner: str, limits: Limits) -> tuple[str, str] | None:
+    def _find_surplus(self, owner: str, limits: WarmLimits) -> tuple[str, str] | None:
         own = [key for key in self._idle if key[0] == owner]
         if owner and len(own) > limits.per_owner:
             return own[0]
-        if len(self._idle) > limits.processes or not self._holds(0, limits):
+        if len(self._idle) > limits.processes or not self._fits_memory(0, limits):
             return next((session for session in self._idle if not session[0]), next(iter(self._idle), None))
         return None
 
-    def _holds(self, more: int, limits: Limits) -> bool:
+    def _fits_memory(self, more: int, limits: WarmLimits) -> bool:
         held = more + sum(size for _, size, _ in self._idle.values())
         return not limits.memory_mb or not held or held + _PROGRAM_BYTES <= limits.memory_mb * _MIB
 
-    def _end(self, found: Iterable[LivingAgent]) -> None:
+    def _schedule_end(self, found: Iterable[LivingAgent]) -> None:
         for living in found:
             self._ended.add(living.session)
-            self._closing.submit(_close, living)
+            self._closing.submit(_close_agent, living)
 
 
-def _close(living: LivingAgent) -> None:
+def _close_agent(living: LivingAgent) -> None:
     try:
         living.close()
     except OSError as error:
@@ -245,6 +253,6 @@ def _close(living: LivingAgent) -> None:
 
 
 @functools.cache
-def shared() -> IdleAgents:
+def shared_idle_agents() -> IdleAgents:
     """Return the idle agents of this worker process."""
     return IdleAgents()

@@ -31,8 +31,8 @@ from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
 from api_client.store.connection import OneConnection
 from api_client.workers.own_report import OwnReport
-from worker.agents.ability import Ability
-from worker.files.spreading import spread
+from worker.agents.ability import ModelAvailability
+from worker.files.spreading import spread_folders
 from worker.turns.leases.host import Host
 from worker.turns.loops.threads import Short
 
@@ -109,7 +109,7 @@ class WorkerHeartbeat:
         settings: Settings,
         work: Work,
         host: Host,
-        ability: Ability,
+        ability: ModelAvailability,
         probe: Callable[[str], None],
         ready_file: Path | None,
         recall: Callable[[], Awaitable[None]] | None = None,
@@ -153,7 +153,7 @@ class WorkerHeartbeat:
 
         Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """
-        sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.watch()))
+        sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.check_if_due()))
         try:
             self._ordered = await self._own.order()
         except RedisError as error:
@@ -229,7 +229,7 @@ class WorkerHeartbeat:
             sessions=self._sessions,
             validators=offered_validators(),
             models=self._ability.models,
-            cannot=dict(self._ability.cannot),
+            cannot=dict(self._ability.unavailable),
             kept={name: [self._by_the_store(since), size] for name, (since, size) in self._work.kept().items()},
         )
         try:
@@ -265,7 +265,7 @@ def mark_of(sessions_dir: Path) -> str:
     file = sessions_dir / ".installation"
     try:
         sessions_dir.mkdir(parents=True, exist_ok=True)
-        spread(sessions_dir)
+        spread_folders(sessions_dir)
         draft = file.with_name(f".installation-{secrets.token_hex(6)}")
         draft.write_text(secrets.token_hex(8))
         with contextlib.suppress(FileExistsError):

@@ -19,9 +19,9 @@ from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts
 from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import step_of, strip_marker
-from worker.enforcement.policy import Accept, Decision, Fallback, Policy, Retry, demote
+from worker.enforcement.policy import Accept, Decision, Fallback, Policy, Retry, demote_issues
 from worker.enforcement.repair import RepairResult
-from worker.enforcement.validators.codes import clip
+from worker.enforcement.validators.codes import clip_text
 from worker.turns.interruptions.kind import Failure
 from worker.turns.transitions.interruptions import rescued
 from worker.turns.transitions.judged_counters import gave_up_counters, judged_counters, rejected_counters
@@ -33,7 +33,7 @@ def after_validation(
 ) -> Move:
     """Return the transition that follows from a policy's decision on a validated attempt."""
     answer = attempt.answer
-    issues = demote(attempt.issues, policy, final=isinstance(decision, Accept))
+    issues = demote_issues(attempt.issues, policy, final=isinstance(decision, Accept))
     facts = attempt_facts(answer=answer, edits=attempt.edits, issues=issues, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)
@@ -72,7 +72,7 @@ def after_validation(
         best = progress(best=decision.attempt)
         return rejects("fallback", repairs, next=Link(FALLBACK, link.attempt), fields=best)
     move = rejects("fail", next=Link(FAIL, link.attempt), fields=progress(failing=_failing(decision.reason, attempt)))
-    if not decision.handed_on:
+    if not decision.is_escalated:
         return move
     counters = rejected_counters(turn, HANDED_ON, errors, usage)
     return rescued(turn, move, Failure(best=decision.attempt, reason="rejected", issues=errors, counters=counters))
@@ -81,13 +81,13 @@ def after_validation(
 def _failing(reason: str, attempt: Attempt) -> PendingFailure:
     if reason != "refused":
         return PendingFailure(reason=reason)
-    said = clip(" ".join(strip_marker(attempt.answer).split()), 200)
+    said = clip_text(" ".join(strip_marker(attempt.answer).split()), 200)
     return PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=f"the model refused: {said}", why="refused")
 
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) -> Move:
     """Pass the repaired answer, or fail the turn and keep the partial repairs."""
-    left = demote(repaired.issues, policy_of(turn), final=True)
+    left = demote_issues(repaired.issues, policy_of(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(
         attempt=best,

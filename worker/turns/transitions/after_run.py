@@ -24,8 +24,8 @@ from api_client.contract.work import find_work
 from api_client.turns.record.moves import Answer, Move, again, asked_for, attempt_facts, judged, progress, retrying
 from api_client.turns.record.turn_policy import policy_of
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.going_on import LEAST, known
-from worker.enforcement.policy import Retry, decide
+from worker.enforcement.going_on import LEAST, trim_partial_marks
+from worker.enforcement.policy import Retry, decide_next
 from worker.runners.base import RunResult
 from worker.turns.interruptions.kind import Failure
 from worker.turns.transitions.after_judging import cannot_judge
@@ -321,7 +321,7 @@ def _again_later(ended: _Ended, delays: Delays) -> Move:
     # A resumed run continues its agent session instead.
     may = policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.interruption
     text = result.text if may else ""
-    goes_on = len(known(text)) >= LEAST
+    goes_on = len(trim_partial_marks(text)) >= LEAST
     fields = progress(transients=turn.transients + (not completion.busy))
     if completion.kind is ErrorKind.SESSION_LOST:
         fields |= progress(agent_session="")
@@ -342,7 +342,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
         why = completion.why or Why.REFUSED
         return ended.fails(PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails)
     this = Attempt(number=link.attempt, text=ended.result.text, answer="", complete=False, issues=())
-    decision = decide([*judged(history), this], policy_of(turn))
+    decision = decide_next([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):
         return ended.move(
             ended.facts | attempt_facts(decision="retry", feedback=decision.feedback, goes_on=decision.goes_on),

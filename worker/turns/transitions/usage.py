@@ -10,7 +10,7 @@ from api_client.contract.counters import counter, model_of
 from api_client.contract.frozen import frozen
 from api_client.contract.turn import Turn
 from api_client.turns.record.moves import Move, attempt_facts, progress
-from worker.enforcement.validators.services import JudgingCost
+from worker.enforcement.validators.services import ValidationCost
 
 #: Larger amounts are treated as reporting errors.
 _MOST_USED = 1e12
@@ -36,14 +36,14 @@ class Usage:
         )
 
     @classmethod
-    def spent(cls, spent: JudgingCost) -> Usage:
+    def spent(cls, spent: ValidationCost) -> Usage:
         """Convert the cost of model-based rules to a usage."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
-    def as_judging(self) -> JudgingCost:
+    def as_judging(self) -> ValidationCost:
         """Return the usage as a cost of judging."""
-        return JudgingCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
+        return ValidationCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
 
     @property
     def tokens(self) -> int:
@@ -80,7 +80,7 @@ NOTHING_USED = Usage()
 _NO_MORE = attempt_facts()
 
 
-def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
+def with_judging(turn: Turn, move: Move, spent: ValidationCost) -> Move:
     """Charge the turn for the models that its rules used; the turn's limits cover this cost too."""
     if not spent:
         return move

@@ -14,22 +14,22 @@ import structlog
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase import Phase
 from worker.runners.base import Stop
-from worker.verification.gates.adr_valid import adr_valid
-from worker.verification.gates.fence import RUNS_PROGRAMS, Fence
-from worker.verification.gates.files_exist import files_exist
-from worker.verification.gates.gate import Gate, GateReport, GateResult, Site
-from worker.verification.gates.gate_codes import issue
-from worker.verification.gates.output_tree import TooLarge, Tree, scan
-from worker.verification.gates.program_gates import command, tests_pass
-from worker.verification.gates.stop import CheckStopped
-from worker.verification.gates.syntax import syntax
+from worker.verification.gates.adr_valid import check_adrs
+from worker.verification.gates.fence import RUNS_PROGRAMS, GateSandbox
+from worker.verification.gates.files_exist import check_files
+from worker.verification.gates.gate import Gate, GateContext, GateReport, GateResult
+from worker.verification.gates.gate_codes import build_gate_issue
+from worker.verification.gates.output_tree import OutputTooLarge, OutputTree, scan_tree
+from worker.verification.gates.program_gates import run_command_gate, run_test_gate
+from worker.verification.gates.stop import CheckInterrupted
+from worker.verification.gates.syntax import check_syntax
 
 GATES: Mapping[str, Gate] = {
-    "files_exist": files_exist,
-    "syntax": syntax,
-    "tests_pass": tests_pass,
-    "adr_valid": adr_valid,
-    "command": command,
+    "files_exist": check_files,
+    "syntax": check_syntax,
+    "tests_pass": run_test_gate,
+    "adr_valid": check_adrs,
+    "command": run_command_gate,
 }
 
 
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 ALWAYS = ("files_exist", "syntax")
 
 
-class Around(TypedDict, total=False):
+class GateSettings(TypedDict, total=False):
     """Optional settings of gates; the defaults are those of ``Site``."""
 
     stop: Stop
@@ -47,53 +47,53 @@ class Around(TypedDict, total=False):
     mark: str
     locale: str
     scratch: Path | None
-    fence: Fence
+    fence: GateSandbox
 
 
-def check(phase: Phase, directory: Path, **around: Unpack[Around]) -> GateReport:
+def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> GateReport:
     """Run all gates of a phase on its output folder, which is not changed."""
     results: list[GateResult] = []
     try:
-        results.extend(each_gate(phase, directory, **around))
-    except CheckStopped as stopped:
+        results.extend(iterate_gates(phase, directory, **around))
+    except CheckInterrupted as stopped:
         return GateReport(results=tuple(results), stopped=str(stopped))
     return GateReport(results=tuple(results))
 
 
-def each_gate(phase: Phase, directory: Path, **around: Unpack[Around]) -> Iterator[GateResult]:
+def iterate_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> Iterator[GateResult]:
     """Run the gates of a phase one after the other and yield each result.
 
     Raises:
         CheckStopped: ``stop`` was set or ``deadline`` passed; no process of a gate is left.
     """
-    site = Site(phase=phase, tree=Tree(directory), **around)
+    site = GateContext(phase=phase, tree=OutputTree(directory), **around)
     try:
-        site = replace(site, tree=scan(directory))
-    except (TooLarge, OSError) as error:
-        yield GateResult(gate=ALWAYS[0], issues=(_unseen(error, site.locale),))
+        site = replace(site, tree=scan_tree(directory))
+    except (OutputTooLarge, OSError) as error:
+        yield GateResult(gate=ALWAYS[0], issues=(_unreadable_output_issue(error, site.locale),))
         return
     failed: list[str] = []
-    for name, kind, options in _plan(phase):
+    for name, kind, options in _plan_gates(phase):
         if reason := site.stop.reason or ("deadline" if time.monotonic() >= site.deadline else ""):
-            raise CheckStopped(reason)
+            raise CheckInterrupted(reason)
         if kind in RUNS_PROGRAMS and failed:
             yield GateResult(gate=name, skipped=f"not run, because {', '.join(failed)} failed")
             continue
-        result = _run(name, kind, options, site)
+        result = _run_gate(name, kind, options, site)
         if not result.passed:
             failed.append(name)
         yield result
 
 
-def _unseen(error: Exception, locale: str) -> ValidationIssue:
-    if isinstance(error, TooLarge):
-        return issue("OUTPUT_TOO_LARGE", locale, problem=error)
+def _unreadable_output_issue(error: Exception, locale: str) -> ValidationIssue:
+    if isinstance(error, OutputTooLarge):
+        return build_gate_issue("OUTPUT_TOO_LARGE", locale, problem=error)
     if getattr(error, "errno", None) in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
-        return issue("NO_OUTPUT", locale)
-    return issue("GATE_ERROR", locale, name=ALWAYS[0], problem=error)
+        return build_gate_issue("NO_OUTPUT", locale)
+    return build_gate_issue("GATE_ERROR", locale, name=ALWAYS[0], problem=error)
 
 
-def _plan(phase: Phase) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _plan_gates(phase: Phase) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     for first in ALWAYS:
         named = [gate.options for gate in phase.quality_gates if gate.type == first]
         joined = {key: [entry for options in named for entry in options.get(key, ())] for key in ("files", "ignore")}
@@ -104,16 +104,16 @@ def _plan(phase: Phase) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             yield f"{gate.type}:{title}" if title else gate.type, gate.type, gate.options
 
 
-def _run(name: str, kind: str, options: Mapping[str, Any], site: Site) -> GateResult:
+def _run_gate(name: str, kind: str, options: Mapping[str, Any], site: GateContext) -> GateResult:
     started = time.monotonic()
     try:
         found = tuple(GATES[kind](options, site))
-    except CheckStopped:
+    except CheckInterrupted:
         raise
     except Exception as error:
         # A gate that crashes fails; the other gates still run.
         log.exception("phase.gate_failed", gate=name, phase=site.phase.id)
-        found = (issue("GATE_ERROR", site.locale, name=name, problem=f"{type(error).__name__}: {error}"),)
+        found = (build_gate_issue("GATE_ERROR", site.locale, name=name, problem=f"{type(error).__name__}: {error}"),)
     return GateResult(
         gate=name, issues=tuple(replace(one, validator=name) for one in found), seconds=time.monotonic() - started
     )

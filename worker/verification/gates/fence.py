@@ -14,8 +14,8 @@ from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from worker.runners.claude.hooks import readable_entries
 from worker.runners.guard import box
-from worker.runners.guard.box import Bind, BoxError
-from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.box import SandboxError, SandboxMount
+from worker.runners.guard.footprint import ResourceLimits
 from worker.runners.guard.launch import OUR_CODE
 
 #: Gates that execute files of the phase; skipped if an earlier gate found an error.
@@ -23,27 +23,29 @@ RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
+class GateSandbox:
     """The sandbox in which gates run programs of a phase."""
 
     mode: str = "auto"
     root: Path | None = None
     operator: bool = True
-    bounds: Bounds = field(default_factory=Bounds)
-    obstacle: str = field(default_factory=lambda: box.obstacle())
-    shared: str = field(default_factory=lambda: box.network_obstacle())
+    bounds: ResourceLimits = field(default_factory=ResourceLimits)
+    obstacle: str = field(default_factory=lambda: box.find_obstacle())
+    shared: str = field(default_factory=lambda: box.find_network_obstacle())
 
     @classmethod
-    def of(cls, settings: Settings, *, operator: bool = True) -> Fence:
+    def from_settings(cls, settings: Settings, *, operator: bool = True) -> GateSandbox:
         """Create the sandbox of an installation from its settings."""
-        return cls(mode=settings.box, root=settings.root, operator=operator, bounds=Bounds.of(settings))
+        return cls(
+            mode=settings.box, root=settings.root, operator=operator, bounds=ResourceLimits.from_settings(settings)
+        )
 
-    def refusal(self, phase: Phase) -> str:
+    def explain_phase_refusal(self, phase: Phase) -> str:
         """Return why the gates of a phase may not run on this worker; empty if they may."""
         programs = [gate.type for gate in phase.quality_gates if gate.type in RUNS_PROGRAMS]
-        return self.refused(programs[0] if programs else "")
+        return self.explain_refusal(programs[0] if programs else "")
 
-    def refused(self, gate: str) -> str:
+    def explain_refusal(self, gate: str) -> str:
         """Return why a gate may not run on this worker; empty if the gate may run.
 
         Args:
@@ -62,11 +64,11 @@ class Fence:
         return ""
 
     @property
-    def boxed(self) -> bool:
+    def sandboxed(self) -> bool:
         """Return True if programs run in a sandbox."""
         return self.mode != "off" and not self.obstacle
 
-    def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
+    def wrap_command(self, argv: Sequence[str], cwd: Path, own: SandboxMount) -> list[str]:
         """Return the command line that runs ``argv`` inside the sandbox.
 
         Args:
@@ -75,10 +77,10 @@ class Fence:
         Raises:
             BoxError: a sandbox is required and cannot be created.
         """
-        if problem := self.refused(""):
-            raise BoxError(problem)
-        if not self.boxed:
+        if problem := self.explain_refusal(""):
+            raise SandboxError(problem)
+        if not self.sandboxed:
             return list(argv)
-        project = [Bind(path) for path in readable_entries(self.root)] if self.root else []
-        binds = box.nested(own, [*OUR_CODE, *project])
-        return box.boxed(argv, cwd, binds, cut=not self.shared, tmp_mb=self.bounds.tmp_mb)
+        project = [SandboxMount(path) for path in readable_entries(self.root)] if self.root else []
+        binds = box.insert_mount(own, [*OUR_CODE, *project])
+        return box.sandbox_command(argv, cwd, binds, cut=not self.shared, tmp_mb=self.bounds.tmp_mb)

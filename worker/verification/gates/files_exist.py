@@ -7,30 +7,30 @@ from difflib import get_close_matches
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.verification.gates.gate import Site
-from worker.verification.gates.gate_codes import issue
+from worker.verification.gates.gate import GateContext
+from worker.verification.gates.gate_codes import build_gate_issue
 
 
-def files_exist(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
+def check_files(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
     """Report expected files that are missing or empty, links, and entries that are not plain files."""
     tree, locale = site.tree, site.locale
     for path in tree.leaving:
-        yield issue("LINK_LEAVES", locale, file=path, path=path)
+        yield build_gate_issue("LINK_LEAVES", locale, file=path, path=path)
     for path in tree.links:
-        yield issue("LINK_NOT_FOLLOWED", locale, file=path, path=path)
+        yield build_gate_issue("LINK_NOT_FOLLOWED", locale, file=path, path=path)
     for path in tree.others:
-        yield issue("NO_REGULAR_FILE", locale, file=path, path=path)
+        yield build_gate_issue("NO_REGULAR_FILE", locale, file=path, path=path)
     expected = dict.fromkeys((*site.phase.output_files, *options.get("files", ())))
     if not (tree.files or expected):
-        yield issue("NO_OUTPUT", locale)
+        yield build_gate_issue("NO_OUTPUT", locale)
     for path in expected:
         if path not in tree.files:
-            yield issue("MISSING_FILE", locale, file=path, path=path, suggestion=_suggestion(path, site))
+            yield build_gate_issue("MISSING_FILE", locale, file=path, path=path, suggestion=_suggest_path(path, site))
         elif tree.files[path] == 0 and not path.endswith(("__init__.py", ".gitkeep", "py.typed")):
-            yield issue("EMPTY_FILE", locale, file=path, path=path)
+            yield build_gate_issue("EMPTY_FILE", locale, file=path, path=path)
 
 
-def _suggestion(path: str, site: Site) -> str:
+def _suggest_path(path: str, site: GateContext) -> str:
     near = get_close_matches(path, site.tree.files, n=1, cutoff=0.7)
     if not near:
         return ""

@@ -11,13 +11,13 @@ from typing import Any
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase import Phase
 from worker.runners.base import Stop
-from worker.verification.gates.fence import Fence
-from worker.verification.gates.output_tree import Tree
+from worker.verification.gates.fence import GateSandbox
+from worker.verification.gates.output_tree import OutputTree
 from worker.verification.gates.stop import StopRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class GateContext:
     """The context of a gate's run: the phase, its output, and limits.
 
     Attributes:
@@ -28,17 +28,17 @@ class Site:
     """
 
     phase: Phase
-    tree: Tree
+    tree: OutputTree
     stop: Stop = field(default_factory=StopRequest)
     deadline: float = math.inf
     mark: str = ""
     locale: str = "en"
     scratch: Path | None = None
-    fence: Fence = field(default_factory=Fence)
+    fence: GateSandbox = field(default_factory=GateSandbox)
 
 
 #: A gate: a function of its options in phases.yaml and of its context that yields issues.
-Gate = Callable[[Mapping[str, Any], Site], Iterable[ValidationIssue]]
+Gate = Callable[[Mapping[str, Any], GateContext], Iterable[ValidationIssue]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.validators.codes import codes_beside, worded
+from worker.enforcement.validators.codes import build_issue, load_codes
 
-CODES = codes_beside(__file__)
+CODES = load_codes(__file__)
 
 
-def issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
+def build_gate_issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
     """Build an issue with the severity and text of its code.
 
     Raises:
         KeyError: the code is unknown, or a value of its text is missing.
     """
-    return worded(CODES[code], code, locale, file=file, line=line, part="", **values)
+    return build_issue(CODES[code], code, locale, file=file, line=line, part="", **values)

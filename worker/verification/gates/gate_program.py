@@ -15,13 +15,13 @@ from pathlib import Path
 from worker.runners.base import Stop
 from worker.runners.guard import box, processes
 from worker.runners.guard.agent_process import AgentProcess
-from worker.runners.guard.box import Bind
-from worker.runners.guard.footprint import Bounds, Footprint
+from worker.runners.guard.box import SandboxMount
+from worker.runners.guard.footprint import ResourceLimits, ResourceUsage
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.rlimits import CANNOT_RUN
-from worker.runners.guard.supervision import Ending, Supervision
-from worker.verification.gates.fence import Fence
-from worker.verification.gates.stop import CheckStopped, StopRequest
+from worker.runners.guard.supervision import RunEnding, Supervision
+from worker.verification.gates.fence import GateSandbox
+from worker.verification.gates.stop import CheckInterrupted, StopRequest
 
 #: How many lines of output are kept, from the end, and the longest line in characters.
 TAIL_LINES, TAIL_WIDTH = 400, 1_000
@@ -42,7 +42,7 @@ class ProgramLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class GateProgramResult:
     """The result of a program.
 
     Attributes:
@@ -73,7 +73,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
+class _SupervisionTimes:
     deadline: float
     idle_seconds: float
     kill_grace_seconds: float = 2.0
@@ -90,9 +90,9 @@ def run_program(
     stdin: bytes = b"",
     home: Path | None = None,
     tail: int = TAIL_LINES,
-    fence: Fence | None = None,
-    own: Bind | None = None,
-) -> Ran:
+    fence: GateSandbox | None = None,
+    own: SandboxMount | None = None,
+) -> GateProgramResult:
     """Run a program until it ends and return its result.
 
     Args:
@@ -108,58 +108,60 @@ def run_program(
         BoxError: a sandbox is required and cannot be created.
         CheckStopped: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
     """
-    limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else Bounds()
+    limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else ResourceLimits()
     if home is not None:
         home.mkdir(exist_ok=True)
     command = [*FAST_PYTHON, "worker.runners.guard.rlimits", str(limits.memory_mb), *argv]
-    process = processes.shared().spawn(
-        fence.around(command, directory, own or Bind(directory, writable=True)) if fence else command,
+    process = processes.shared_processes().spawn_agent(
+        fence.wrap_command(command, directory, own or SandboxMount(directory, writable=True)) if fence else command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
-        env={**clean_environment(home), "PYTHONPATH": SOURCE_ROOT},
+        env={**build_environment(home), "PYTHONPATH": SOURCE_ROOT},
         cwd=directory,
         stdin=stdin,
         lease_ends=stop.lease_ends,
         open_files=bounds.most_open_files,
     )
     folders = [own.path] if own and own.writable else []
-    footprint = Footprint(bounds, folders, boxed=fence is not None and fence.boxed)
-    return _supervised(process, footprint, limits, stop, deadline, tail, fenced=fence is not None)
+    footprint = ResourceUsage(bounds, folders, boxed=fence is not None and fence.sandboxed)
+    return _supervise_program(process, footprint, limits, stop, deadline, tail, fenced=fence is not None)
 
 
-def _supervised(
+def _supervise_program(
     process: AgentProcess,
-    footprint: Footprint,
+    footprint: ResourceUsage,
     limits: ProgramLimits,
     stop: Stop,
     deadline: float,
     tail: int,
     *,
     fenced: bool,
-) -> Ran:
+) -> GateProgramResult:
     lines: deque[str] = deque(maxlen=tail)
     ends = time.monotonic() + limits.seconds
-    times = _Times(deadline=min(deadline, ends), idle_seconds=limits.silence)
+    times = _SupervisionTimes(deadline=min(deadline, ends), idle_seconds=limits.silence)
 
-    def hear(line: bytes) -> None:
+    def collect_line(line: bytes) -> None:
         lines.append(line.decode("utf-8", "replace").rstrip("\r")[:TAIL_WIDTH])
 
-    ending = Supervision(process, times, stop, hear, footprint).run()
+    ending = Supervision(process, times, stop, collect_line, footprint).run()
     cause = ending.cause or ending.exit.cause
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
-        raise CheckStopped(cause)
-    error = _not_started(ending, tuple(lines), boxed=fenced)
-    return Ran(code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits)
+        raise CheckInterrupted(cause)
+    error = _explain_start_failure(ending, tuple(lines), boxed=fenced)
+    return GateProgramResult(
+        code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits
+    )
 
 
-def _not_started(ending: Ending, lines: Sequence[str], *, boxed: bool) -> str:
+def _explain_start_failure(ending: RunEnding, lines: Sequence[str], *, boxed: bool) -> str:
     if ending.exit.error:
         return ending.exit.error
     if ending.exit.code == CANNOT_RUN and len(lines) == 1:
         return lines[-1]
-    return box.failed(ending.stderr) if boxed and not ending.bytes else ""
+    return box.find_sandbox_error(ending.stderr) if boxed and not ending.bytes else ""
 
 
-def clean_environment(home: Path | None) -> dict[str, str]:
+def build_environment(home: Path | None) -> dict[str, str]:
     """Return environment variables for a gate's program; PATH starts with the folder of this Python."""
     return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

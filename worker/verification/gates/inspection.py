@@ -28,7 +28,7 @@ _ANCHOR = re.compile(r"""<[^>]{0,200}\b(?:id|name)\s{0,4}=\s{0,4}["']([^"']{1,20
 _NO_SLUG = re.compile(r"[^\w\- ]")
 
 
-def python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Finding]:
+def check_python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Finding]:
     """Compile a Python file without running it, and yield its syntax errors."""
     try:
         with warnings.catch_warnings():
@@ -40,23 +40,23 @@ def python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Findi
         yield "PYTHON_SYNTAX", 0, {"problem": str(error) or "too complex to be parsed"}
 
 
-def json_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
+def check_json(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
     """Check that a file is strict JSON (no comments, NaN or byte order mark), and yield its errors."""
 
-    def refuse(constant: str) -> None:
+    def reject_constant(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
     try:
-        json.loads(content.decode("utf-8"), parse_constant=refuse)
+        json.loads(content.decode("utf-8"), parse_constant=reject_constant)
     except json.JSONDecodeError as error:
         yield "JSON_SYNTAX", error.lineno, {"problem": error.msg}
     except UnicodeDecodeError as error:
-        yield _no_utf8(content, error)
+        yield _encoding_finding(content, error)
     except (ValueError, RecursionError) as error:
         yield "JSON_SYNTAX", 0, {"problem": str(error)}
 
 
-def yaml_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
+def check_yaml(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
     """Yield the syntax errors of a YAML file; unknown tags are accepted."""
     import yaml
 
@@ -69,29 +69,33 @@ def yaml_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Findi
             anchor = getattr(event, "anchor", None)
             if isinstance(event, yaml.AliasEvent):
                 if anchor not in anchors:
-                    yield "YAML_SYNTAX", _line(event.start_mark), {"problem": f"unknown alias {anchor}"}
+                    yield "YAML_SYNTAX", _line_number(event.start_mark), {"problem": f"unknown alias {anchor}"}
             elif anchor:
                 anchors.add(anchor)
     except yaml.MarkedYAMLError as error:
-        yield "YAML_SYNTAX", _line(error.problem_mark or error.context_mark), {"problem": error.problem or "no YAML"}
+        yield (
+            "YAML_SYNTAX",
+            _line_number(error.problem_mark or error.context_mark),
+            {"problem": error.problem or "no YAML"},
+        )
     except UnicodeDecodeError as error:
-        yield _no_utf8(content, error)
+        yield _encoding_finding(content, error)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         yield "YAML_SYNTAX", 0, {"problem": str(getattr(error, "reason", None) or error)}
 
 
-def _line(mark: Any) -> int:
+def _line_number(mark: Any) -> int:
     return int(mark.line) + 1 if mark else 0
 
 
-def markdown(content: bytes, file: str, order: InspectionOrder) -> Iterator[Finding]:
+def check_markdown(content: bytes, file: str, order: InspectionOrder) -> Iterator[Finding]:
     """Yield the relative links of a Markdown file that lead to no file or heading of the output."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        yield _no_utf8(content, error)
+        yield _encoding_finding(content, error)
         return
-    for line, href in _links(text):
+    for line, href in _find_links(text):
         try:
             parts = urlsplit(href)
         except ValueError:
@@ -104,22 +108,22 @@ def markdown(content: bytes, file: str, order: InspectionOrder) -> Iterator[Find
         )
         if target.startswith(("/", "../")) or target == "..":
             yield "LINK_UNCHECKED", line, {"target": href}
-        elif not order.exists(target):
+        elif not order.has_path(target):
             yield "BROKEN_LINK", line, {"target": href}
         elif parts.fragment and target.lower().endswith(".md") and not order.has_anchor(target, parts.fragment):
             yield "BROKEN_ANCHOR", line, {"target": href}
 
 
-def _tokens(text: str) -> list[Any]:
+def _parse_markdown(text: str) -> list[Any]:
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table").parse(text)
 
 
-def _links(text: str) -> Iterator[tuple[int, str]]:
+def _find_links(text: str) -> Iterator[tuple[int, str]]:
     if "[" not in text:  # parsing takes about 50 µs per line
         return
-    for token in _tokens(text):
+    for token in _parse_markdown(text):
         line = token.map[0] + 1 if token.map else 0
         for child in token.children or ():
             if child.type in {"softbreak", "hardbreak"}:
@@ -128,9 +132,9 @@ def _links(text: str) -> Iterator[tuple[int, str]]:
                 yield line, str(child.attrs.get("href") or child.attrs.get("src") or "")
 
 
-def _anchors(text: str) -> set[str]:
+def _find_anchors(text: str) -> set[str]:
     found = set(_ANCHOR.findall(text))
-    tokens = _tokens(text)
+    tokens = _parse_markdown(text)
     for opening, inline in itertools.pairwise(tokens):
         if opening.type == "heading_open":
             title = "".join(child.content for child in inline.children or () if child.type in {"text", "code_inline"})
@@ -142,18 +146,18 @@ def _anchors(text: str) -> set[str]:
     return found
 
 
-def _no_utf8(content: bytes, error: UnicodeDecodeError) -> Finding:
+def _encoding_finding(content: bytes, error: UnicodeDecodeError) -> Finding:
     return "NOT_UTF8", content[: error.start].count(b"\n") + 1, {"problem": f"byte {error.start}"}
 
 
 CHECKS: dict[str, Callable[[bytes, str, InspectionOrder], Iterator[Finding]]] = {
-    ".py": python,
-    ".pyi": python,
-    ".json": json_,
-    ".yaml": yaml_,
-    ".yml": yaml_,
-    ".md": markdown,
-    ".markdown": markdown,
+    ".py": check_python,
+    ".pyi": check_python,
+    ".json": check_json,
+    ".yaml": check_yaml,
+    ".yml": check_yaml,
+    ".md": check_markdown,
+    ".markdown": check_markdown,
 }
 
 
@@ -165,26 +169,26 @@ class InspectionOrder:
         self.inspect = inspect
         self._there = {*files, *(str(parent) for file in files for parent in Path(file).parents)}
 
-    def read(self, file: str) -> bytes:
+    def read_file(self, file: str) -> bytes:
         """Read a file, and refuse a symbolic link in its place."""
         descriptor = os.open(f"{self.directory}/{file}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as source:
             return source.read()
 
-    def exists(self, path: str) -> bool:
+    def has_path(self, path: str) -> bool:
         """Return True if the output has a file, or a folder with files, at this path."""
         return path in self._there
 
     @functools.cache  # noqa: B019 - one order a process
-    def _anchors(self, file: str) -> set[str]:
-        return _anchors(self.read(file).decode("utf-8", "replace"))
+    def _cached_anchors(self, file: str) -> set[str]:
+        return _find_anchors(self.read_file(file).decode("utf-8", "replace"))
 
     def has_anchor(self, file: str, name: str) -> bool:
         """Return True if a Markdown file has a heading or HTML element with this name; case does not matter."""
-        return unquote(name).lower() in {anchor.lower() for anchor in self._anchors(file)}
+        return unquote(name).lower() in {anchor.lower() for anchor in self._cached_anchors(file)}
 
 
-def _report(**facts: Any) -> None:
+def _print_report(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)  # noqa: T201 - its output is the report
 
 
@@ -192,11 +196,13 @@ def main() -> None:
     """Inspect the files named on standard input."""
     order = InspectionOrder(**json.load(sys.stdin))
     for file in order.inspect:
-        _report(begin=file)
-        findings = CHECKS[Path(file).suffix.lower()](order.read(file), file, order)
+        _print_report(begin=file)
+        findings = CHECKS[Path(file).suffix.lower()](order.read_file(file), file, order)
         for (code, line, values), _ in zip(findings, range(MAX_FINDINGS), strict=False):
-            _report(code=code, file=file, line=line, values={key: text[:MAX_VALUE] for key, text in values.items()})
-    _report(done=True)
+            _print_report(
+                code=code, file=file, line=line, values={key: text[:MAX_VALUE] for key, text in values.items()}
+            )
+    _print_report(done=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.files.safe_io import opened, read_below
+from worker.files.safe_io import open_folder, read_below
 from worker.verification.gates.scratch import scratch_folder
 
 MAX_FILES = 5_000
@@ -17,12 +17,12 @@ MAX_BYTES = 256 * 2**20
 MAX_DEPTH = 40
 
 
-class TooLarge(Exception):
+class OutputTooLarge(Exception):
     """Raised when an output exceeds a size limit; the message names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class OutputTree:
     """The content of a folder, as sorted paths relative to the folder.
 
     Attributes:
@@ -38,7 +38,7 @@ class Tree:
     others: tuple[str, ...] = ()
 
 
-def scan(directory: Path) -> Tree:
+def scan_tree(directory: Path) -> OutputTree:
     """List everything below a folder.
 
     Raises:
@@ -49,9 +49,9 @@ def scan(directory: Path) -> Tree:
     leaving: list[str] = []
     links: list[str] = []
     others: list[str] = []
-    with opened(directory) as root:
+    with open_folder(directory) as root:
         real = os.path.realpath(directory)
-        for path, facts in _entries(root, ""):
+        for path, facts in _walk_entries(root, ""):
             if stat.S_ISLNK(facts.st_mode):
                 target = os.path.realpath(os.path.join(real, path))  # noqa: PTH118 - a fifth of pathlib's time
                 (links if target.startswith(f"{real}/") else leaving).append(path)
@@ -60,42 +60,44 @@ def scan(directory: Path) -> Tree:
             else:
                 others.append(path)
             if len(files) + len(links) + len(leaving) + len(others) > MAX_FILES:
-                raise TooLarge(f"> {MAX_FILES} files")
+                raise OutputTooLarge(f"> {MAX_FILES} files")
     if sum(files.values()) > MAX_BYTES:
-        raise TooLarge(f"> {MAX_BYTES // 2**20} MiB")
-    return Tree(directory, dict(sorted(files.items())), tuple(sorted(leaving)), tuple(sorted(links)), tuple(others))
+        raise OutputTooLarge(f"> {MAX_BYTES // 2**20} MiB")
+    return OutputTree(
+        directory, dict(sorted(files.items())), tuple(sorted(leaving)), tuple(sorted(links)), tuple(others)
+    )
 
 
-def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os.stat_result]]:
+def _walk_entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os.stat_result]]:
     if depth > MAX_DEPTH:
-        raise TooLarge(f"> {MAX_DEPTH} levels")
+        raise OutputTooLarge(f"> {MAX_DEPTH} levels")
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = f"{prefix}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                with opened(entry.name, folder) as below:
-                    yield from _entries(below, f"{path}/", depth + 1)
+                with open_folder(entry.name, folder) as below:
+                    yield from _walk_entries(below, f"{path}/", depth + 1)
             else:
                 yield path, entry.stat(follow_symlinks=False)
 
 
-def content_of(tree: Tree, path: str, limit: int) -> bytes:
+def read_tree_file(tree: OutputTree, path: str, limit: int) -> bytes:
     """Read one file of the tree without following links."""
-    with opened(tree.directory) as folder:
+    with open_folder(tree.directory) as folder:
         return read_below(path, folder, limit)
 
 
-def copy_files(tree: Tree, target: Path) -> None:
+def copy_files(tree: OutputTree, target: Path) -> None:
     """Copy the tree's regular files into a folder, which is created if missing."""
     target.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
         copy = target / path
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(content_of(tree, path, MAX_BYTES))
+        copy.write_bytes(read_tree_file(tree, path, MAX_BYTES))
 
 
 @contextlib.contextmanager
-def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
+def temporary_copy(tree: OutputTree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
     """Yield a temporary folder with a copy of the tree's regular files in its subfolder ``name``."""
     with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.files.safe_io import opened
+from worker.files.safe_io import open_folder
 
 log = structlog.get_logger()
 
@@ -27,30 +27,30 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """Yield a new temporary folder, which is removed afterwards; default parent: the system's temporary folder."""
     place = parent or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
-    sweep(place)
+    sweep_scratch(place)
     with contextlib.ExitStack() as held:
-        fresh = _locked(place, held)
+        fresh = _create_locked(place, held)
         while not fresh.exists():  # another process removed the folder before it was locked
-            fresh = _locked(place, held)
+            fresh = _create_locked(place, held)
         try:
             yield fresh
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _locked(place: Path, held: contextlib.ExitStack) -> Path:
+def _create_locked(place: Path, held: contextlib.ExitStack) -> Path:
     fresh = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     with contextlib.suppress(FileNotFoundError):
-        folder = held.enter_context(opened(fresh))
+        folder = held.enter_context(open_folder(fresh))
         fcntl.flock(folder, fcntl.LOCK_EX)
     return fresh
 
 
-def sweep(place: Path | None = None) -> int:
+def sweep_scratch(place: Path | None = None) -> int:
     """Remove scratch folders of dead processes of the same user, and return how many were removed."""
     swept = 0
     for path in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError), opened(path) as folder:
+        with contextlib.suppress(OSError), open_folder(path) as folder:
             if os.fstat(folder).st_uid != os.geteuid():
                 continue
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

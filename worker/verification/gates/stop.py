@@ -22,12 +22,12 @@ class StopRequest:
     lease_ends: float = math.inf
 
 
-class CheckStopped(Exception):
+class CheckInterrupted(Exception):
     """Raised when a check was stopped; the message is the reason. No process of the check is left."""
 
 
 @dataclass(slots=True)
-class _Either:
+class _CombinedStop:
     outer: Stop
     own: str = ""
 
@@ -44,13 +44,13 @@ class _Either:
         return not self.own and getattr(self.outer, "in_doubt", False)
 
 
-async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
+async def run_in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
     """Run blocking work in a thread. On cancellation, ask the work to stop and wait until it ends.
 
     Args:
         work: gets a stop request that is set on cancellation or when ``stop`` is set.
     """
-    either = _Either(stop or StopRequest())
+    either = _CombinedStop(stop or StopRequest())
     running = asyncio.ensure_future(asyncio.to_thread(work, either))
     try:
         return await asyncio.shield(running)

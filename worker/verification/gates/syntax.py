@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from api_client.contract.issue import ValidationIssue
-from worker.runners.guard.box import Bind
-from worker.verification.gates.gate import Site
-from worker.verification.gates.gate_codes import issue
+from worker.runners.guard.box import SandboxMount
+from worker.verification.gates.gate import GateContext
+from worker.verification.gates.gate_codes import build_gate_issue
 from worker.verification.gates.gate_program import ProgramLimits, run_program
 
 INSPECTION = Path(__file__).with_name("inspection.py")
@@ -27,15 +27,15 @@ _MAX_FINDINGS = 200
 _MAX_LINES = 50_000
 
 
-def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
+def check_syntax(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
     """Parse each file with a known extension, in another process; the option ``ignore`` lists patterns to skip."""
     ignore = tuple(options.get("ignore", ()))
     waiting = []
     for path, size in site.tree.files.items():
-        if PurePosixPath(path).suffix.lower() not in _KNOWN or _left_out(path, ignore):
+        if PurePosixPath(path).suffix.lower() not in _KNOWN or _is_ignored(path, ignore):
             continue
         if size > MAX_FILE:
-            yield issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
+            yield build_gate_issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
         else:
             waiting.append(path)
     count = 0
@@ -51,7 +51,7 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
             stdin=json.dumps(order).encode(),
             tail=_MAX_LINES,
             fence=site.fence,
-            own=Bind(site.tree.directory),
+            own=SandboxMount(site.tree.directory),
         )
         last, done = "", False
         for line in ran.lines:
@@ -59,21 +59,23 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
             last, done = found.get("begin", last), done or bool(found.get("done"))
             if "code" in found and count < _MAX_FINDINGS:
                 count += 1
-                yield issue(found["code"], site.locale, file=found["file"], line=found["line"], **_shown(found))
+                yield build_gate_issue(
+                    found["code"], site.locale, file=found["file"], line=found["line"], **_text_values(found)
+                )
         if done:
             return
         if not last:
             raise OSError(f"the files could not be parsed: {ran.error or ran.problem or ran.last_line}")
         # This file crashed the parser; continue with the next file.
-        yield issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
+        yield build_gate_issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
         waiting = waiting[waiting.index(last) + 1 :]
 
 
-def _shown(found: Mapping[str, Any]) -> dict[str, str]:
+def _text_values(found: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in found["values"].items()}
 
 
-def _left_out(path: str, ignore: tuple[str, ...]) -> bool:
+def _is_ignored(path: str, ignore: tuple[str, ...]) -> bool:
     folders = PurePosixPath(path).parts[:-1]
     if any(folder.startswith(".") or folder in _MADE for folder in folders):
         return True

@@ -17,11 +17,11 @@ from worker.enforcement import (
     ResponseValidator,
     Retry,
     build_validators,
-    decide,
-    judge,
+    decide_next,
     repair_answer,
+    validate_attempt,
 )
-from worker.enforcement.going_on import go_on, unfinished
+from worker.enforcement.going_on import append_continuation, find_unfinished_text
 
 #: How often the agent runs at most (ADR-038).
 RUNS = 3
@@ -75,13 +75,15 @@ def play(case: Case, agent: Agent, root: Path, order: dict[str, Sequence[str]] |
     while True:
         told.append(text)
         if so_far:
-            continued = go_on(so_far, text, complete=complete)
+            continued = append_continuation(so_far, text, complete=complete)
             text, complete = continued.text, complete and continued.fits
-        history.append(judge(history, text, validators, context, policy=policy, complete=complete, feedback=feedback))
-        decision = decide(history, policy)
+        history.append(
+            validate_attempt(history, text, validators, context, policy=policy, complete=complete, feedback=feedback)
+        )
+        decision = decide_next(history, policy)
         if not isinstance(decision, Retry):
             break
-        feedback, so_far = decision.feedback, unfinished(history) if decision.goes_on else ""
+        feedback, so_far = decision.feedback, find_unfinished_text(history) if decision.goes_on else ""
         text, complete = agent(case, feedback, len(history))
     success, answer = _end(decision, history, validators, context)
     return _judged(case, root, told, success, answer, seeds(case, agent, root))

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from tests.lab.bench.rules.policy import POLICY, answer
 from tests.lab.bench.turns.peers_home import python_of_peers
-from worker.enforcement import examine, judge
-from worker.enforcement.child import isolated
-from worker.enforcement.documents.document import parse
-from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, Subject, choose, read_policy
+from worker.enforcement import run_validators, validate_attempt
+from worker.enforcement.child import isolate_validators
+from worker.enforcement.documents.document import parse_document
+from worker.enforcement.policies import Comparison, RecordedAttempt, RecordedTurn, Subject, choose_rules, read_policy
 
 
 def peers(texts: list[str]) -> dict[str, float]:
@@ -35,15 +35,15 @@ def peers(texts: list[str]) -> dict[str, float]:
 def main() -> None:
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     count = numbers[0] if numbers else 10_000
-    chosen = choose(read_policy(POLICY), Subject(), root=Path())
+    chosen = choose_rules(read_policy(POLICY), Subject(), root=Path())
     texts = [answer(number) for number in range(200)]
-    assert examine(texts[0], chosen.validators) == []
+    assert run_validators(texts[0], chosen.validators) == []
     spent = []
     for _ in range(7):
         start = time.process_time()
         for text in texts:
-            parse.cache_clear()
-            judge([], text, chosen.validators, policy=chosen.policy)
+            parse_document.cache_clear()
+            validate_attempt([], text, chosen.validators, policy=chosen.policy)
         spent.append((time.process_time() - start) / len(texts) * 1000)
     print(
         f"{len(texts[0])} characters, {len(chosen.validators)} rules: {statistics.median(spent):.3f} ms CPU an answer"
@@ -55,10 +55,12 @@ def main() -> None:
     comparison = Comparison()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
-    with isolated(chosen.validators) as guarded:
+    with isolate_validators(chosen.validators) as guarded:
         assert len(guarded) == len(chosen.validators)
         for number in range(count):
-            comparison.add(JudgedTurn(turn_id=str(number), attempts=(RecordedAttempt(text=answer(number)),)), chosen)
+            comparison.add_turn(
+                RecordedTurn(turn_id=str(number), attempts=(RecordedAttempt(text=answer(number)),)), chosen
+            )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(
         f"{comparison.answers} answers judged again: {time.perf_counter() - wall:.1f} s, "

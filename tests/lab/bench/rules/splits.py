@@ -8,20 +8,20 @@ import sys
 from collections.abc import Iterator
 
 from api_client.contract.turn import Outcome
-from worker.plugins.analysis.versions import EndedTurn, compare
+from worker.plugins.analysis.versions import FinishedTurn, compare_versions
 
 #: Sessions of both versions together in one split.
 SESSIONS = 240
 
 
-def session(drawn: random.Random, name: str, flow: str, failing: float = 0.03) -> Iterator[EndedTurn]:
+def session(drawn: random.Random, name: str, flow: str, failing: float = 0.03) -> Iterator[FinishedTurn]:
     """The turns of one session; sessions differ in how often they are asked again and how slow they are."""
     lean, slow = drawn.betavariate(1.2, 4), drawn.lognormvariate(0, 0.6)
     for _ in range(1 + min(19, int(drawn.expovariate(0.3)))):
         again, end = drawn.random() < lean, drawn.random()
         good = Outcome.PASSED_BY_FALLBACK if end < failing + lean * 0.2 else Outcome.PASSED
         seconds = slow * drawn.lognormvariate(2.5, 0.8) * (1 + again)
-        yield EndedTurn(
+        yield FinishedTurn(
             session_id=name,
             flow=flow,
             outcome=Outcome.FAILED if end < failing else good,
@@ -37,7 +37,7 @@ def called_real(splits: int, seed: int = 16) -> int:
     called = 0
     for _ in range(splits):
         turns = [turn for n in range(SESSIONS) for turn in session(drawn, f"s{n}", drawn.choice(("v2", "v3")))]
-        called += any(figure.real for figure in compare(turns, "v2", "v3").figures)
+        called += any(figure.real for figure in compare_versions(turns, "v2", "v3").figures)
     return called
 
 

@@ -129,7 +129,7 @@ def environment(row: Row, directory: Path, url: str, durability: str, *, waiting
         durability=durability,
         models={"bench": f"{'inline_folder' if row.folder else 'inline'}:{script}"},
     )
-    environ = programs.environ_of(settings) | (row.more if waiting else {})
+    environ = programs.build_environ(settings) | (row.more if waiting else {})
     offer(environ)
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), environ["PYTHONPATH"]])
     return environ

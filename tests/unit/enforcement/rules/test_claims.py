@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lab.claims import wordings
-from worker.enforcement.judging import judge
+from worker.enforcement.judging import validate_attempt
 from worker.enforcement.tool_call_log import (
     Counts,
     ToolCall,
@@ -76,10 +76,10 @@ def test_feedback_names_the_claim_and_the_evidence() -> None:
 
 def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> None:
     context = {**about(EMPTY), "locale": "en"}
-    first = judge(
+    first = validate_attempt(
         [], "I created `a.py`. " + "It reads the settings and prints them, one a line. " * 6, [ClaimsRule()], context
     )
-    second = judge([first], "I have not created the file yet.", [ClaimsRule()], context)
+    second = validate_attempt([first], "I have not created the file yet.", [ClaimsRule()], context)
     assert (len(first.errors), second.answer, second.errors) == (1, "I have not created the file yet.", ())
 
 

@@ -22,10 +22,10 @@ from api_client.contract.settings import Settings
 from tests.fault.matrix import WHOLE
 from worker.cli.validate import validate
 from worker.enforcement import ResponseEnforcer
-from worker.enforcement.policies import Subject, choose, read_policy
+from worker.enforcement.policies import Subject, choose_rules, read_policy
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import services
-from worker.external import provide
+from worker.external import provide_services
 
 FAULTS = ("hangs", "raises", "eats memory")
 MEMORY_MB = 64
@@ -92,10 +92,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs run without a box, and the judge is a scripted agent."""
     (tmp_path / "judge.yaml").write_text(JUDGE)
     settings = Settings(root=tmp_path, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"})
-    monkeypatch.setattr("worker.cli.validate.provide", lambda: provide(settings))
-    provide(settings)
+    monkeypatch.setattr("worker.cli.validate.provide_services", lambda: provide_services(settings))
+    provide_services(settings)
     yield
-    services.provide(services.NOTHING)
+    services.provide_services(services.NOTHING)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ class Runner:
 async def test_in_response_enforcer_the_rule_is_blamed_and_the_others_are_heard(
     kind: str, fault: str, trouble: Real, tmp_path: Path
 ) -> None:
-    chosen = choose(read_policy((tmp_path / "policy.yaml").read_text()), Subject(), root=tmp_path, locale="en")
+    chosen = choose_rules(read_policy((tmp_path / "policy.yaml").read_text()), Subject(), root=tmp_path, locale="en")
     enforcer = ResponseEnforcer(
         Runner(trouble.answer),
         validators=chosen.validators,

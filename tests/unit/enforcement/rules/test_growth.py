@@ -8,9 +8,9 @@ import pytest
 from tests.growth import assert_linear
 from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_foreign_input import ALL, NOWHERE
-from worker.enforcement import ResponseValidator, decide, judge
-from worker.enforcement.child import MOST_CHARACTERS, in_place
-from worker.enforcement.documents.document import parse
+from worker.enforcement import ResponseValidator, decide_next, validate_attempt
+from worker.enforcement.child import MOST_CHARACTERS, runs_in_place
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.repair import repair_attempt
 from worker.enforcement.rules import RULES
 
@@ -47,11 +47,11 @@ def test_to_judge_to_decide_and_to_repair_takes_twice_the_time_for_twice_the_tex
     texts = {size: text(size) for size in (1, 2)}
 
     def once(size: int) -> None:
-        parse.cache_clear()
-        first = judge([], texts[size], rules)
-        decide([first])
-        second = judge([first], texts[size] + "x", rules)
-        decide([first, second])
+        parse_document.cache_clear()
+        first = validate_attempt([], texts[size], rules)
+        decide_next([first])
+        second = validate_attempt([first], texts[size] + "x", rules)
+        decide_next([first, second])
         repair_attempt(second, [first, second], rules, {})
 
     assert_linear(once)
@@ -59,11 +59,11 @@ def test_to_judge_to_decide_and_to_repair_takes_twice_the_time_for_twice_the_tex
 
 def test_a_long_text_is_judged_where_it_can_be_ended() -> None:
     short, long = "x" * MOST_CHARACTERS, "x" * (MOST_CHARACTERS + 1)
-    assert in_place(STRUCTURE, [short])
-    assert not in_place(STRUCTURE, [long])
+    assert runs_in_place(STRUCTURE, [short])
+    assert not runs_in_place(STRUCTURE, [long])
 
 
 def test_an_f_string_that_python_reads_in_the_square_of_its_length_is_judged_where_it_can_be_ended() -> None:
     code = "```python\nx = f'" + "{a}" * 6000 + "'\n```\n"
-    assert not in_place(rule("code"), [code])
-    assert in_place(rule("code"), [code.replace("f'", "'")])
+    assert not runs_in_place(rule("code"), [code])
+    assert runs_in_place(rule("code"), [code.replace("f'", "'")])

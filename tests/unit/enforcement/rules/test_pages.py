@@ -9,15 +9,15 @@ import pytest
 
 from api_client.contract.declared import default_of, settable
 from api_client.contract.settings import Settings
-from worker.enforcement import examine
+from worker.enforcement import run_validators
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.policies import AppliesTo, ChosenRules, Subject, choose, json_schema, read_policy
+from worker.enforcement.policies import AppliesTo, ChosenRules, Subject, build_json_schema, choose_rules, read_policy
 from worker.enforcement.policies.policy_file import ENTRY
 from worker.enforcement.repair import repair_answer
 from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validators import services
-from worker.external import provide
+from worker.external import provide_services
 
 ROOT = Path(__file__).parents[4]
 PAGES = ROOT / "docs" / "rules"
@@ -35,9 +35,9 @@ JUDGE = """
 def machine(tmp_path: Path) -> Iterator[None]:
     """Programs run here without a box, and the judge is a scripted agent."""
     (tmp_path / "judge.yaml").write_text(JUDGE)
-    provide(Settings(root=ROOT, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
+    provide_services(Settings(root=ROOT, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
     yield
-    services.provide(services.NOTHING)
+    services.provide_services(services.NOTHING)
 
 
 def page(rule: str) -> str:
@@ -57,7 +57,7 @@ REPAIRED = [rule for rule in RULES if "\nRepaired:\n" in page(rule)]
 
 
 def chosen(rule: str) -> ChosenRules:
-    return choose(read_policy(policy_of(rule)), Subject(), root=ROOT, locale="en")
+    return choose_rules(read_policy(policy_of(rule)), Subject(), root=ROOT, locale="en")
 
 
 def test_there_is_a_page_for_each_rule_and_for_nothing_else() -> None:
@@ -66,12 +66,12 @@ def test_there_is_a_page_for_each_rule_and_for_nothing_else() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_accepted_answer_of_the_page_is_accepted(rule: str) -> None:
-    assert examine(answer(rule, "Accepted"), chosen(rule).validators) == []
+    assert run_validators(answer(rule, "Accepted"), chosen(rule).validators) == []
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rejected_answer_of_the_page_is_rejected_by_codes_of_the_page(rule: str) -> None:
-    found = examine(answer(rule, "Rejected"), chosen(rule).validators, {"locale": "en"})
+    found = run_validators(answer(rule, "Rejected"), chosen(rule).validators, {"locale": "en"})
     assert found
     assert {issue.validator for issue in found} == {rule}
     assert all(f"| `{issue.code}` | {RULE_CODES[issue.code].when} |" in page(rule) for issue in found)
@@ -81,7 +81,7 @@ def test_the_rejected_answer_of_the_page_is_rejected_by_codes_of_the_page(rule: 
 def test_the_fallback_repairs_the_answer_of_the_page(rule: str) -> None:
     validators = chosen(rule).validators
     before, after = answer(rule, "Rejected, and repaired by the fallback"), answer(rule, "Repaired")
-    assert examine(before, validators)
+    assert run_validators(before, validators)
     repaired = repair_answer(before, validators, {"locale": "en"})
     assert (strip_marker(repaired.text).strip(), repaired.issues) == (after.strip(), ())
     assert repaired.changes
@@ -107,10 +107,10 @@ def test_every_code_of_the_rules_is_on_a_page() -> None:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("locale", ["de", "en"])
 def test_a_rule_speaks_both_languages(rule: str, locale: str) -> None:
-    found = examine(answer(rule, "Rejected"), chosen(rule).validators, {"locale": locale})
+    found = run_validators(answer(rule, "Rejected"), chosen(rule).validators, {"locale": locale})
     assert {issue.message for issue in found}.isdisjoint(
         issue.message
-        for issue in examine(
+        for issue in run_validators(
             answer(rule, "Rejected"), chosen(rule).validators, {"locale": "en" if locale == "de" else "de"}
         )
     )
@@ -121,7 +121,7 @@ def test_the_page_of_policy_files_is_right() -> None:
     read = read_policy(re.search(r"```yaml\n(version.*?)```", text, re.DOTALL)[1])
     assert f"policy.yaml: {len(read.rules)} rules, hash {read.hash}" in text
     assert all(f"| [{rule}](rules/{rule}.md) |" in text for rule in RULES)
-    keys = json_schema()["properties"]
+    keys = build_json_schema()["properties"]
     entry = keys["rules"]["items"]["anyOf"][1]["properties"]
     assert set(entry) == {"rule", "options", *ENTRY}
     assert all(f"| `{key}` |" in text for key in (*entry, *keys))

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from worker.enforcement import examine, repair_answer
+from worker.enforcement import repair_answer, run_validators
 from worker.enforcement.rules.forbidden import REMOVED, ForbiddenRule
-from worker.enforcement.rules.secret_forms import decoded
+from worker.enforcement.rules.secret_forms import decode_text
 
 RULE = ForbiddenRule(locale="en")
 
@@ -82,12 +82,12 @@ CASES = [(k, f) for k, f in CASES if not (k in {"PGP", "encrypted"} and f == "no
 @pytest.mark.parametrize(("kind", "form"), CASES)
 def test_a_private_key_is_removed_whole_or_the_answer_is_rejected(kind: str, form: str) -> None:
     answer = f"Use this key:\n\n{WRAPS[form](KEYS[kind])}\n\nThen restart the server.\n"
-    assert [issue.code for issue in examine(answer, [RULE])][:1] == ["SECRET_FOUND"]
+    assert [issue.code for issue in run_validators(answer, [RULE])][:1] == ["SECRET_FOUND"]
     found = repair_answer(answer, [RULE])
     assert found.text.startswith("Use this key:")
     assert found.text.endswith("Then restart the server.\n")
     if found.accepted:
-        left = decoded(found.text)
+        left = decode_text(found.text)
         assert REMOVED in left
         lines = KEYS[kind].splitlines()[1:-1]
         shown = {line for line in lines if len(line) > 5 and ":" not in line and line[:40] in left}
@@ -128,4 +128,4 @@ def test_prose_about_keys_keeps_its_words(text: str) -> None:
     ],
 )
 def test_what_is_public_is_no_secret(text: str) -> None:
-    assert examine(text, [RULE]) == []
+    assert run_validators(text, [RULE]) == []

@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.growth import assert_linear
-from worker.enforcement import examine
-from worker.enforcement.documents.document import parse
+from worker.enforcement import run_validators
+from worker.enforcement.documents.document import parse_document
 from worker.enforcement.documents.function_words import _LANGUAGES, FUNCTION_WORDS
 from worker.enforcement.repair import repair_answer
 from worker.enforcement.rules import (
-    Citations,
-    CodeBlocks,
+    CitationsRule,
+    CodeBlocksRule,
     ForbiddenRule,
-    JsonSchema,
-    Language,
-    Length,
+    JsonSchemaRule,
+    LanguageRule,
+    LengthRule,
     LinksRule,
-    PydanticModel,
-    Regex,
+    PydanticModelRule,
+    RegexRule,
     Rule,
-    Structure,
+    StructureRule,
 )
 from worker.enforcement.rules.secret_forms import _SECRETS, SECRETS
 
@@ -58,12 +58,12 @@ WITHOUT_SCHEME = (
 @pytest.mark.parametrize(
     ("rule", "answer", "expected"),
     [
-        (Length(max_chars=5), "12345" + MARKER, []),
-        (Length(max_chars=5), "123456", ["ANSWER_OVER_LENGTH"]),
-        (Length(min_words=2, max_words=3), "one", ["ANSWER_TOO_SHORT"]),
-        (Length(max_words=3), "one two three four", ["ANSWER_OVER_LENGTH"]),
-        (Regex(must=("^b$",)), "a\nb\nc", []),
-        (Regex(must_not=("(?i)todo",)), "all done, TODO: rest", ["PATTERN_FOUND"]),
+        (LengthRule(max_chars=5), "12345" + MARKER, []),
+        (LengthRule(max_chars=5), "123456", ["ANSWER_OVER_LENGTH"]),
+        (LengthRule(min_words=2, max_words=3), "one", ["ANSWER_TOO_SHORT"]),
+        (LengthRule(max_words=3), "one two three four", ["ANSWER_OVER_LENGTH"]),
+        (RegexRule(must=("^b$",)), "a\nb\nc", []),
+        (RegexRule(must_not=("(?i)todo",)), "all done, TODO: rest", ["PATTERN_FOUND"]),
         (ForbiddenRule(words=("cat",)), "concatenate", []),
         (ForbiddenRule(words=("cat",)), "the Cat.", ["FORBIDDEN_WORD"]),
         (ForbiddenRule(words=("c++",)), "in C++ only", ["FORBIDDEN_WORD"]),
@@ -99,31 +99,31 @@ WITHOUT_SCHEME = (
         (LinksRule(hosts=("a.example",)), "`a = b // c`, a // comment, 3 //4, src=left.png, [x](/y) and [x](y//z)", []),
         (LinksRule(), "![p](//evil.test/p.png)", []),
         (LinksRule(hosts=("a.example",)), "Read www.evil.test/page first.", ["LINK_NOT_ALLOWED"]),
-        (Language(expect="de"), ENGLISH * 2, ["WRONG_LANGUAGE"]),
-        (Language(expect="de"), GERMAN * 2, []),
-        (Language(expect="de"), GERMAN * 2 + ENGLISH * 2, []),
-        (Language(expect="de"), "Redis, Celery, Flower", []),
-        (Language(expect="de"), f"```\n{ENGLISH * 9}\n```", []),
-        (CodeBlocks(), "```python\nprint(\n", []),
-        (CodeBlocks(), "```python\nx = \n...\n```", []),
-        (CodeBlocks(), "```json\n{'a': 1}\n```", ["CODE_DOES_NOT_PARSE"]),
-        (CodeBlocks(), "```yml\na: [1\n```", ["CODE_DOES_NOT_PARSE"]),
-        (CodeBlocks(), "```yaml\na: !!python/object:os.system x\n```", []),
-        (CodeBlocks(), "- point\n\n  ```python\n  if x:\n      y = 1\n  ```", []),
-        (CodeBlocks(), f"```yaml\n{'[' * 199_000}\n```", ["CODE_DOES_NOT_PARSE"]),
-        (CodeBlocks(), f"```yaml\n{'- ' * 99_000}\n```", ["CODE_DOES_NOT_PARSE"]),
-        (CodeBlocks(), f"```yaml\n{'[' * 90}{']' * 90}\n```", []),
-        (CodeBlocks(languages=("json",)), "```python\ndef f(:\n```", []),
-        (Structure(sections=("Kontext|Context",)), "## 1. **Context**:\n\nx", []),
-        (Structure(sections=("Kontext",)), "### Kontext\n\nx", ["MISSING_SECTION"]),
-        (Structure(sections=("Kontext",), level=0), "### Kontext\n\nx", []),
-        (Structure(sections=("Kontext",)), "## Kontext\n\n## Ende\n\nx", ["EMPTY_SECTION"]),
-        (Structure(sections=("Kontext",), filled=False), "## Kontext\n", []),
-        (Structure(sections=("Kontext",)), "```\n## Kontext\n\nx\n```", ["MISSING_SECTION"]),
-        (JsonSchema(schema={"type": "object"}), "{}" + MARKER, []),
-        (JsonSchema(schema={"type": "object"}, where="fence"), "{}", ["NO_JSON"]),
-        (JsonSchema(schema={"type": "object"}), "```json\n{\n```", ["CODE_DOES_NOT_PARSE"]),
-        (JsonSchema(schema={"type": "object"}), "[" * 100_000, ["CODE_DOES_NOT_PARSE"]),
+        (LanguageRule(expect="de"), ENGLISH * 2, ["WRONG_LANGUAGE"]),
+        (LanguageRule(expect="de"), GERMAN * 2, []),
+        (LanguageRule(expect="de"), GERMAN * 2 + ENGLISH * 2, []),
+        (LanguageRule(expect="de"), "Redis, Celery, Flower", []),
+        (LanguageRule(expect="de"), f"```\n{ENGLISH * 9}\n```", []),
+        (CodeBlocksRule(), "```python\nprint(\n", []),
+        (CodeBlocksRule(), "```python\nx = \n...\n```", []),
+        (CodeBlocksRule(), "```json\n{'a': 1}\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocksRule(), "```yml\na: [1\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocksRule(), "```yaml\na: !!python/object:os.system x\n```", []),
+        (CodeBlocksRule(), "- point\n\n  ```python\n  if x:\n      y = 1\n  ```", []),
+        (CodeBlocksRule(), f"```yaml\n{'[' * 199_000}\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocksRule(), f"```yaml\n{'- ' * 99_000}\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocksRule(), f"```yaml\n{'[' * 90}{']' * 90}\n```", []),
+        (CodeBlocksRule(languages=("json",)), "```python\ndef f(:\n```", []),
+        (StructureRule(sections=("Kontext|Context",)), "## 1. **Context**:\n\nx", []),
+        (StructureRule(sections=("Kontext",)), "### Kontext\n\nx", ["MISSING_SECTION"]),
+        (StructureRule(sections=("Kontext",), level=0), "### Kontext\n\nx", []),
+        (StructureRule(sections=("Kontext",)), "## Kontext\n\n## Ende\n\nx", ["EMPTY_SECTION"]),
+        (StructureRule(sections=("Kontext",), filled=False), "## Kontext\n", []),
+        (StructureRule(sections=("Kontext",)), "```\n## Kontext\n\nx\n```", ["MISSING_SECTION"]),
+        (JsonSchemaRule(schema={"type": "object"}), "{}" + MARKER, []),
+        (JsonSchemaRule(schema={"type": "object"}, where="fence"), "{}", ["NO_JSON"]),
+        (JsonSchemaRule(schema={"type": "object"}), "```json\n{\n```", ["CODE_DOES_NOT_PARSE"]),
+        (JsonSchemaRule(schema={"type": "object"}), "[" * 100_000, ["CODE_DOES_NOT_PARSE"]),
     ],
 )  # fmt: skip
 def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]) -> None:
@@ -133,21 +133,21 @@ def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: Length(min_chars=5, max_chars=3), "min_chars is above max_chars"),
-        (lambda: Length(max_words=-1), "must not be negative"),
-        (lambda: Regex(), "at least one pattern"),
-        (lambda: Regex(must=("(",)), "is not valid"),
+        (lambda: LengthRule(min_chars=5, max_chars=3), "min_chars is above max_chars"),
+        (lambda: LengthRule(max_words=-1), "must not be negative"),
+        (lambda: RegexRule(), "at least one pattern"),
+        (lambda: RegexRule(must=("(",)), "is not valid"),
         (lambda: ForbiddenRule(secrets=False), "nothing is left"),
         (lambda: LinksRule(hosts=("https://a.example",)), "is not a host"),
         (lambda: LinksRule(schemes=()), "no link could be right"),
-        (lambda: Language(expect="xx"), "expect must be one of"),
-        (lambda: CodeBlocks(languages=("cobol",)), "cobol"),
-        (lambda: Structure(), "at least one section"),
-        (lambda: Structure(preset="x"), "preset must be one of"),
-        (lambda: JsonSchema(), "schema is empty"),
-        (lambda: JsonSchema(schema={"type": "thing"}), "schema: "),
-        (lambda: JsonSchema(schema={"type": "object"}, where="there"), "where must be one of"),
-        (lambda: PydanticModel(model="mypackage"), "import path"),
+        (lambda: LanguageRule(expect="xx"), "expect must be one of"),
+        (lambda: CodeBlocksRule(languages=("cobol",)), "cobol"),
+        (lambda: StructureRule(), "at least one section"),
+        (lambda: StructureRule(preset="x"), "preset must be one of"),
+        (lambda: JsonSchemaRule(), "schema is empty"),
+        (lambda: JsonSchemaRule(schema={"type": "thing"}), "schema: "),
+        (lambda: JsonSchemaRule(schema={"type": "object"}, where="there"), "where must be one of"),
+        (lambda: PydanticModelRule(model="mypackage"), "import path"),
     ],
 )
 def test_an_option_that_cannot_work_is_refused(made: Any, words: str) -> None:
@@ -173,7 +173,7 @@ def test_a_secret_in_an_agents_file_is_found_with_its_line() -> None:
 def test_citations_look_at_lines_and_at_the_agents_own_files(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/app.py").write_text("a\nb\nc\n")
-    rule = Citations(root=tmp_path)
+    rule = CitationsRule(root=tmp_path)
     assert codes(rule, "src/app.py:3 and src/app.py#L1-L3 and `src/app.py`") == []
     assert codes(rule, "src/app.py:2-4") == ["CITED_LINES_NOT_FOUND"]
     assert codes(rule, "`output/ADR-1.md`", files={"ADR-1.md": "x"}) == []
@@ -181,17 +181,17 @@ def test_citations_look_at_lines_and_at_the_agents_own_files(tmp_path: Path) -> 
     assert "src/app.py" in rule.validate("see src/ap.py:1", {})[0].fix_hint
     assert codes(rule, "../../etc/passwd.txt:1") == []
     assert codes(rule, "at 10:30, host.example:8080, v1.2:3") == []
-    assert codes(Citations(root=tmp_path, paths=False), "`src/nope.py`") == []
+    assert codes(CitationsRule(root=tmp_path, paths=False), "`src/nope.py`") == []
 
 
 def test_a_model_that_cannot_be_imported_is_an_issue_of_its_own() -> None:
-    rule = PydanticModel(model="nowhere.at_all:Plan")
-    assert [issue.code for issue in examine("{}", [rule])] == ["VALIDATOR_ERROR"]
+    rule = PydanticModelRule(model="nowhere.at_all:Plan")
+    assert [issue.code for issue in run_validators("{}", [rule])] == ["VALIDATOR_ERROR"]
 
 
 def test_a_schema_reaches_no_other_document() -> None:
-    rule = JsonSchema(schema={"$ref": "https://example.org/schema.json"})
-    assert [issue.code for issue in examine("{}", [rule])] == ["VALIDATOR_ERROR"]
+    rule = JsonSchemaRule(schema={"$ref": "https://example.org/schema.json"})
+    assert [issue.code for issue in run_validators("{}", [rule])] == ["VALIDATOR_ERROR"]
 
 
 def test_every_word_belongs_to_one_language() -> None:
@@ -220,8 +220,9 @@ SHOWN = {
 
 
 LINEAR = [
-    Citations(root=Path("/nonexistent")), CodeBlocks(), ForbiddenRule(words=("foo",)), Language(), Length(max_words=3),
-    LinksRule(hosts=("a.example",)), Structure(preset="adr-madr"),
+    CitationsRule(root=Path("/nonexistent")), CodeBlocksRule(), ForbiddenRule(words=("foo",)), LanguageRule(),
+    LengthRule(max_words=3),
+    LinksRule(hosts=("a.example",)), StructureRule(preset="adr-madr"),
 ]  # fmt: skip
 KILLERS = [
     "https://",
@@ -246,13 +247,13 @@ def test_twice_the_text_takes_about_twice_the_time(rule: Rule, killer: str) -> N
     texts = {size: killer * (size * 60_000 // len(killer)) for size in (1, 2)}
 
     def once(size: int) -> None:
-        parse.cache_clear()
+        parse_document.cache_clear()
         rule.validate(texts[size], {})
 
     assert_linear(once)
 
 
-ALL = [*LINEAR, JsonSchema(schema={"type": "object"}), Regex(must=("x",))]
+ALL = [*LINEAR, JsonSchemaRule(schema={"type": "object"}), RegexRule(must=("x",))]
 PIECES = [
     "```python\n",
     "```json\n",
@@ -273,11 +274,11 @@ PIECES = [
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=10), max_size=20).map("".join))
 def test_no_text_makes_a_rule_raise(text: str) -> None:
-    assert "VALIDATOR_ERROR" not in [issue.code for issue in examine(text, ALL)]
+    assert "VALIDATOR_ERROR" not in [issue.code for issue in run_validators(text, ALL)]
 
 
 @pytest.mark.parametrize(("locale", "said"), [("en", "written in English"), ("de", "auf Englisch geschrieben")])
 def test_languages_are_named_in_the_language_of_the_message(locale: str, said: str) -> None:
-    [found] = Language(expect="de").validate(ENGLISH * 2, {"locale": locale})
+    [found] = LanguageRule(expect="de").validate(ENGLISH * 2, {"locale": locale})
     assert said in found.message
     assert ("German" if locale == "en" else "Deutsch") in (found.fix_hint or "")

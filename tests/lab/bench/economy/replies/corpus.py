@@ -9,8 +9,16 @@ from typing import Any
 import yaml
 
 from tests.lab.bench.economy.replies.forms import FORMS, Asked
-from worker.enforcement import Accept, Attempt, ResponseValidator, Retry, build_validators, decide, judge
-from worker.enforcement.rules import Structure
+from worker.enforcement import (
+    Accept,
+    Attempt,
+    ResponseValidator,
+    Retry,
+    build_validators,
+    decide_next,
+    validate_attempt,
+)
+from worker.enforcement.rules import StructureRule
 
 HERE = Path(__file__).parent
 NAMES = ("step_marker", "adr_structure", "file_existence")
@@ -39,7 +47,7 @@ class Draft:
 
     @property
     def rules(self) -> Sequence[ResponseValidator]:
-        return (Structure(sections=self.structure),) if self.structure else build_validators(NAMES, root=HERE)
+        return (StructureRule(sections=self.structure),) if self.structure else build_validators(NAMES, root=HERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +111,28 @@ def right_replies(every: Sequence[Draft]) -> Iterator[Trial]:
 
 def _entered(draft: Draft, reply: str) -> str:
     """What of a reply that is no section became one; the agent says the same three times."""
-    history = [judge([], draft.answer, draft.rules)]
+    history = [validate_attempt([], draft.answer, draft.rules)]
     for _ in range(2):
-        history.append(judge(history, reply, draft.rules, feedback=_told(history)))
-    return "passed" if isinstance(decide(history), Accept) else "entered" if history[-1].answer != draft.answer else ""
+        history.append(validate_attempt(history, reply, draft.rules, feedback=_told(history)))
+    return (
+        "passed"
+        if isinstance(decide_next(history), Accept)
+        else "entered"
+        if history[-1].answer != draft.answer
+        else ""
+    )
 
 
 def _told(history: Sequence[Attempt]) -> str:
-    decision = decide(history)
+    decision = decide_next(history)
     return decision.feedback if isinstance(decision, Retry) else ""
 
 
 def _missed(draft: Draft, asked: Asked, reply: str) -> str:
     """What is wrong after a reply that is the section: it must be there, and nothing else may have changed."""
-    history = [judge([], draft.answer, draft.rules)]
-    history.append(judge(history, reply, draft.rules, feedback=_told(history)))
-    if not isinstance(decide(history), Accept):
+    history = [validate_attempt([], draft.answer, draft.rules)]
+    history.append(validate_attempt(history, reply, draft.rules, feedback=_told(history)))
+    if not isinstance(decide_next(history), Accept):
         return "not taken"
     lines = Counter(line.strip() for line in history[-1].answer.split("\n") if line.strip())
     lines.subtract(line.strip() for line in (draft.answer + asked.body).split("\n") if line.strip())
