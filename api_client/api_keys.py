@@ -37,16 +37,15 @@ class ApiKey:
     """An API key, without the key itself.
 
     Attributes:
-            name: unique among the valid keys.
-            hash: SHA-256 of the key, which has 256 random bits, so no slower hash is needed.
-            owner: whose turns it sees. Keys of one owner see the same turns, so that a key can be exchanged.
-            right: ``user``; ``metrics``, which may also read figures of all owners; or ``operator``.
-            models: models that it may use; empty for all.
-            per_minute: turns a minute; 0 for the default.
-            weight: slots relative to an owner of weight 1. at_once, background: as ``SlotShare``, for each of its
-            owners.
-            forwards_users: it acts for several users, whom the request's headers name (``access``).
-            created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
+        name: unique among the valid keys.
+        hash: SHA-256 of the key, which has 256 random bits, so no slower hash is needed.
+        owner: whose turns it sees. Keys of one owner see the same turns, so that a key can be exchanged.
+        right: ``user``; ``metrics``, which may also read figures of all owners; or ``operator``.
+        models: models that it may use; empty for all.
+        per_minute: turns a minute; 0 for the default.
+        weight: slots relative to an owner of weight 1. at_once, background: as ``SlotShare``, for each of its owners.
+        forwards_users: it acts for several users, whom the request's headers name (``access``).
+        created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
     """
 
     name: str

@@ -21,10 +21,10 @@ class Death:
     """A delivery that was lost with its worker.
 
     Attributes:
-            worker: process name, which ends with its host. during: running or validating.
-            at: time of the detection, in seconds since the epoch. silent_seconds: time since its last heartbeat.
-            cause: what the worker's supervisor saw: a signal or an exit code; empty if nobody saw it.
-            signal, exit_code: the cause for programs; the code is minus the signal's number, None if nobody saw it.
+        worker: process name, which ends with its host. during: running or validating.
+        at: time of the detection, in seconds since the epoch. silent_seconds: time since its last heartbeat.
+        cause: what the worker's supervisor saw: a signal or an exit code; empty if nobody saw it.
+        signal, exit_code: the cause for programs; the code is minus the signal's number, None if nobody saw it.
     """
 
     delivery: int

@@ -34,18 +34,17 @@ class Overview:
     """An installation at one moment. Times are seconds since the epoch.
 
     Attributes:
-            account: the balance of all acknowledged turns. figures: of the requested span.
-            states: unfinished turns by state. working: turns in progress. waits: other turns, by reason.
-            could_run: turns that only wait for a worker; oldest_waiting: since when the first of them waits, 0 for
-            none.
-            cut: there are more unfinished turns than were read.
-            longest: turns in progress, or whose worker is gone (``lost``), longest first.
-            attempt_starts: since when the agent of each runs.
-            slowest: slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: newest finished turns.
-            dead_count, dead: number of dead letters, and the newest of them.
-            suspended_count, suspended: number of suspended turns, and those that wait longest.
-            crashed: turns with which a worker died or froze, newest first.
-            owners: owners of the most unfinished turns. fleet, alerts: workers, and what keeps turns from running.
+        account: the balance of all acknowledged turns. figures: of the requested span.
+        states: unfinished turns by state. working: turns in progress. waits: other turns, by reason.
+        could_run: turns that only wait for a worker; oldest_waiting: since when the first of them waits, 0 for none.
+        cut: there are more unfinished turns than were read.
+        longest: turns in progress, or whose worker is gone (``lost``), longest first.
+        attempt_starts: since when the agent of each runs.
+        slowest: slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: newest finished turns.
+        dead_count, dead: number of dead letters, and the newest of them.
+        suspended_count, suspended: number of suspended turns, and those that wait longest.
+        crashed: turns with which a worker died or froze, newest first.
+        owners: owners of the most unfinished turns. fleet, alerts: workers, and what keeps turns from running.
     """
 
     at: float

@@ -35,7 +35,7 @@ def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tu
     Pass ``secrets`` longest first.
 
     Raises:
-            NotShown: the call is too long, or names a secret that cannot be masked safely.
+        NotShown: the call is too long, or names a secret that cannot be masked safely.
     """
     found = {_named(name): _value(value, secrets) for name, value in arguments.items()}
     named = _named(tool)

@@ -79,13 +79,13 @@ class Completion:
     """The verdict on one agent run, with its evidence.
 
     Attributes:
-            reason: one English sentence for operators.
-            why: why the run is incomplete or refused, for the user's message; None for other verdicts.
-            kind: the kind of error; None unless ``verdict`` is ERROR.
-            retry_after: seconds to wait before retrying a transient error; 0 if unknown.
-            busy: the provider is overloaded or limits requests (429, 529), so a longer wait helps.
-            fault: the provider's reason, if it gave one.
-            evidence: JSON-ready facts behind the verdict (exit code, signal, process tags, ...).
+        reason: one English sentence for operators.
+        why: why the run is incomplete or refused, for the user's message; None for other verdicts.
+        kind: the kind of error; None unless ``verdict`` is ERROR.
+        retry_after: seconds to wait before retrying a transient error; 0 if unknown.
+        busy: the provider is overloaded or limits requests (429, 529), so a longer wait helps.
+        fault: the provider's reason, if it gave one.
+        evidence: JSON-ready facts behind the verdict (exit code, signal, process tags, ...).
     """
 
     verdict: Verdict

@@ -42,10 +42,10 @@ class TurnDecision:
     """A decision on a suspended turn.
 
     Attributes:
-            by: ``key:...``, user@host, or ``timeout``.
-            for_: the name that the caller gave; ``for`` on the wire.
-            text: the accepted answer of an edit.
-            at: seconds since the epoch.
+        by: ``key:...``, user@host, or ``timeout``.
+        for_: the name that the caller gave; ``for`` on the wire.
+        text: the accepted answer of an edit.
+        at: seconds since the epoch.
     """
 
     kind: DecisionKind

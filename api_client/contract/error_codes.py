@@ -18,8 +18,8 @@ class ErrorCode:
     """The words of one kind of error.
 
     Attributes:
-            de, en: templates of what happened and of what the reader can do; the second may be empty.
-            operator: English advice for operators; empty if only the caller can act.
+        de, en: templates of what happened and of what the reader can do; the second may be empty.
+        operator: English advice for operators; empty if only the caller can act.
     """
 
     de: tuple[str, str]

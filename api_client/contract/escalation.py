@@ -24,10 +24,10 @@ class Escalation:
     """The two stages of an escalation.
 
     Attributes:
-            model: model of HELIX_MODELS for stage 1; empty skips the stage.
-            runs: most runs of that model; 0 skips stage 1 too.
-            human: stage 2: suspend the turn for a person to decide.
-            timeout_seconds: how long the turn waits for a person before ``default`` (reject or approve) is decided.
+        model: model of HELIX_MODELS for stage 1; empty skips the stage.
+        runs: most runs of that model; 0 skips stage 1 too.
+        human: stage 2: suspend the turn for a person to decide.
+        timeout_seconds: how long the turn waits for a person before ``default`` (reject or approve) is decided.
     """
 
     model: str = ""

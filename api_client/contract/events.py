@@ -64,10 +64,10 @@ class Event:
     """One event of a turn.
 
     Attributes:
-            seq: number within the turn, from 1, without gaps.
-            epoch: nonce of the record that the event belongs to; another epoch means another history.
-            at: seconds since the epoch, by the store's clock.
-            kind, data: content in its wire form; use ``body`` for the typed content.
+        seq: number within the turn, from 1, without gaps.
+        epoch: nonce of the record that the event belongs to; another epoch means another history.
+        at: seconds since the epoch, by the store's clock.
+        kind, data: content in its wire form; use ``body`` for the typed content.
     """
 
     seq: int

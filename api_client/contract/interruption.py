@@ -31,12 +31,12 @@ class Interruption:
     """A question that a turn waits for, and later its answer. Only the question's kind reads ``asked``.
 
     Attributes:
-            kind: name of the kind of question; see ``api_client/interruptions``.
-            asked: the question, JSON-ready; never changes.
-            reason: one word for operators.
-            who: an ``Answerer``. wait_seconds: longest wait. silence: the decision after that wait.
-            delivery: delivery that asked the question, whose agent has ended; 0 if no run continues from it.
-            answer: the decision; empty until there is one. note: what came with the decision. text: its text.
+        kind: name of the kind of question; see ``api_client/interruptions``.
+        asked: the question, JSON-ready; never changes.
+        reason: one word for operators.
+        who: an ``Answerer``. wait_seconds: longest wait. silence: the decision after that wait.
+        delivery: delivery that asked the question, whose agent has ended; 0 if no run continues from it.
+        answer: the decision; empty until there is one. note: what came with the decision. text: its text.
     """
 
     kind: str

@@ -38,13 +38,13 @@ class Notice:
     """A notification.
 
     Attributes:
-            kind: one of ``KINDS``.
-            subject: what it is about, such as a turn id; kind and subject identify the notification.
-            at: when it happened, in seconds since the epoch.
-            data: texts and numbers for the receiver, no prompts.
+        kind: one of ``KINDS``.
+        subject: what it is about, such as a turn id; kind and subject identify the notification.
+        at: when it happened, in seconds since the epoch.
+        data: texts and numbers for the receiver, no prompts.
 
     Raises:
-            ValueError: the kind is unknown.
+        ValueError: the kind is unknown.
     """
 
     kind: str
@@ -78,10 +78,9 @@ class Entry:
     """A notification in the outbox.
 
     Attributes:
-            body: the JSON to send.
-            put_at: when it was put into the outbox, in seconds since the epoch.
-            tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery
-            failed.
+        body: the JSON to send.
+        put_at: when it was put into the outbox, in seconds since the epoch.
+        tries: number of deliveries so far. taken: targets that accepted it. error: why the last delivery failed.
     """
 
     notice_id: str

@@ -99,7 +99,7 @@ def load_plugin(group: str, name: str) -> Any:
     """Import the object of an entry point.
 
     Raises:
-            UnusablePlugin: the plug-in is not installed, or importing it fails.
+        UnusablePlugin: the plug-in is not installed, or importing it fails.
     """
     if missing := why_missing(group, name):
         raise UnusablePlugin(missing)

@@ -110,18 +110,17 @@ class PolicyRule:
     """One entry of ``rules``.
 
     Attributes:
-            rule: a rule with options, a built-in validator, or an installed package's validator.
-            name: its name in issues, metrics and requests; defaults to the rule's own name.
-            options: the rule's options, as in the file.
-            severity: ``warning`` turns every error of the rule into a warning.
-            reactions: what is tried for its errors, in order (ADR-038: retry, fallback, fail).
-            max_attempts: after this many rejections by this rule it causes no further retry; 0 for the policy's
-            bound.
-            applies_to: the turns it checks.
-            on_error: what happens if the rule raises or takes too long.
-            shadow: findings are shown, and decide nothing.
-            on_request: checks only turns whose request names it.
-            line: line in the file, from 1.
+        rule: a rule with options, a built-in validator, or an installed package's validator.
+        name: its name in issues, metrics and requests; defaults to the rule's own name.
+        options: the rule's options, as in the file.
+        severity: ``warning`` turns every error of the rule into a warning.
+        reactions: what is tried for its errors, in order (ADR-038: retry, fallback, fail).
+        max_attempts: after this many rejections by this rule it causes no further retry; 0 for the policy's bound.
+        applies_to: the turns it checks.
+        on_error: what happens if the rule raises or takes too long.
+        shadow: findings are shown, and decide nothing.
+        on_request: checks only turns whose request names it.
+        line: line in the file, from 1.
     """
 
     rule: str
@@ -162,12 +161,12 @@ class PolicyFile:
     """The content of a policy file.
 
     Attributes:
-            rules: in the order of the file.
-            max_attempts: most agent runs (ADR-038: three).
-            locale: language of feedback and messages; empty for the turn's own.
-            text: text of the file, stored under the hash. Files with the same meaning have the same hash.
-            others: further rules that a request may name.
-            tools: rules for agents' tool calls; the first match decides.
+        rules: in the order of the file.
+        max_attempts: most agent runs (ADR-038: three).
+        locale: language of feedback and messages; empty for the turn's own.
+        text: text of the file, stored under the hash. Files with the same meaning have the same hash.
+        others: further rules that a request may name.
+        tools: rules for agents' tool calls; the first match decides.
     """
 
     rules: tuple[PolicyRule, ...]
@@ -228,10 +227,10 @@ class AppliedPolicy:
     """The policy of a turn as of its submit. Later changes of the file do not affect the turn.
 
     Attributes:
-            hash: names the policy in the store.
-            shadow: rules whose findings decide nothing.
-            caps: rule -> number of rejections after which the rule causes no further retry.
-            lenient: rules that accept an answer when they fail to check it.
+        hash: names the policy in the store.
+        shadow: rules whose findings decide nothing.
+        caps: rule -> number of rejections after which the rule causes no further retry.
+        lenient: rules that accept an answer when they fail to check it.
     """
 
     hash: str

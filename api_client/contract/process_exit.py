@@ -15,8 +15,8 @@ class ProcessExit:
     """The exit of a worker process.
 
     Attributes:
-            worker: process name in pages, logs and records. pid: process id on its host.
-            code: exit code, or minus the signal that killed it. at: seconds since the epoch, by the store's clock.
+        worker: process name in pages, logs and records. pid: process id on its host.
+        code: exit code, or minus the signal that killed it. at: seconds since the epoch, by the store's clock.
     """
 
     worker: str

@@ -61,7 +61,7 @@ class StoreRefusal:
     """A reply of the store that refuses a command.
 
     Attributes:
-            word: a key of ``REFUSALS``. message: its meaning. fix: what to do. said: the server's own text.
+        word: a key of ``REFUSALS``. message: its meaning. fix: what to do. said: the server's own text.
     """
 
     word: str

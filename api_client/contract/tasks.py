@@ -33,10 +33,10 @@ class TaskDeclaration:
     """A Celery task of a turn.
 
     Attributes:
-            queue: queue of its messages. purpose: what it does, for operators.
-            state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
-            judged_by: task that checks the result of this one's agent; empty if it runs no agent.
-            begins: turns begin with this task.
+        queue: queue of its messages. purpose: what it does, for operators.
+        state: the turn's state meanwhile, as Flower shows it. follows: what Flower reports of the task before.
+        judged_by: task that checks the result of this one's agent; empty if it runs no agent.
+        begins: turns begin with this task.
     """
 
     queue: str

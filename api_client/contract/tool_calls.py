@@ -77,10 +77,10 @@ class WaitingCall:
     """A tool call that waits for a person, as its runner reports it.
 
     Attributes:
-            call: the agent's own id of the call, used once.
-            digest: of tool and arguments: an answer applies to exactly these.
-            files: digests of the files that the call names, as of the question.
-            wait_seconds, who: from the rule that asks a person.
+        call: the agent's own id of the call, used once.
+        digest: of tool and arguments: an answer applies to exactly these.
+        files: digests of the files that the call names, as of the question.
+        wait_seconds, who: from the rule that asks a person.
     """
 
     call: str
@@ -119,9 +119,9 @@ class ToolQuestion:
     """The question about a tool call.
 
     Attributes:
-            arguments: all arguments, complete, as ``call_display`` writes them.
-            files: as in ``WaitingCall``.
-            refused: why the call was refused without asking; a name of ``messages.toml``.
+        arguments: all arguments, complete, as ``call_display`` writes them.
+        files: as in ``WaitingCall``.
+        refused: why the call was refused without asking; a name of ``messages.toml``.
     """
 
     call: str

@@ -104,31 +104,30 @@ class TurnRequest:
     """A caller's request. Stored once, unchanged, in the turn's record.
 
     Attributes:
-            model: a model id of ``HELIX_MODELS``.
-            messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
-            images: images of the user's message, which names their files.
-            session_id: turns of one session run one at a time, in the order of their submits.
-            owner: who may read and cancel this turn: a hash, never a name or a key.
-            validators: active validators; each must be offered, or the submit is refused.
-            locale: language of feedback and messages to the user, ``de`` or ``en``.
-            max_attempts: most agent runs: ``max_retries`` of ADR-038 plus one.
-            deadline_seconds: wall time over all attempts, waiting included.
-            double_text: what to do if the session is busy.
-            token_budget, cost_budget_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
-            metadata: the caller's own notes, strings to strings; shown, never interpreted.
-            policy: validator -> what is tried for its errors, in order; others are retried, repaired, failed.
-            work: kind of work (``contract/work.py``); empty for a chat message.
-            work_data: data of that kind of work. Its texts are shown with the turn.
-            traceparent: the caller's span, from the header of this name.
-            key: owner name of the request's API key; empty on the command line.
-            operator: submitted by an operator: gates may run programs even where no sandbox is available.
-            attached: JSON that admissions attached, by name; only its author reads it.
-            filled: fields, and names in ``attached``, that an admission set and the caller did not ask for.
-            labels: fields of the record for lists and figures.
-            priority: a ``Priority``; empty means ``interactive``.
-            weight: of its owner in the fair queue; 0 means 1. at_once: agents of its owner at once; 0: as the
-            settings say.
-            template: hash of the session template, ``none`` for no template; empty for the worker's own setting.
+        model: a model id of ``HELIX_MODELS``.
+        messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
+        images: images of the user's message, which names their files.
+        session_id: turns of one session run one at a time, in the order of their submits.
+        owner: who may read and cancel this turn: a hash, never a name or a key.
+        validators: active validators; each must be offered, or the submit is refused.
+        locale: language of feedback and messages to the user, ``de`` or ``en``.
+        max_attempts: most agent runs: ``max_retries`` of ADR-038 plus one.
+        deadline_seconds: wall time over all attempts, waiting included.
+        double_text: what to do if the session is busy.
+        token_budget, cost_budget_usd: limits over all attempts: tokens in and out, US dollars; 0: no limit.
+        metadata: the caller's own notes, strings to strings; shown, never interpreted.
+        policy: validator -> what is tried for its errors, in order; others are retried, repaired, failed.
+        work: kind of work (``contract/work.py``); empty for a chat message.
+        work_data: data of that kind of work. Its texts are shown with the turn.
+        traceparent: the caller's span, from the header of this name.
+        key: owner name of the request's API key; empty on the command line.
+        operator: submitted by an operator: gates may run programs even where no sandbox is available.
+        attached: JSON that admissions attached, by name; only its author reads it.
+        filled: fields, and names in ``attached``, that an admission set and the caller did not ask for.
+        labels: fields of the record for lists and figures.
+        priority: a ``Priority``; empty means ``interactive``.
+        weight: of its owner in the fair queue; 0 means 1. at_once: agents of its owner at once; 0: as the settings say.
+        template: hash of the session template, ``none`` for no template; empty for the worker's own setting.
     """
 
     model: str
@@ -210,9 +209,8 @@ class SlotShare:
     """An owner's share of the slots.
 
     Attributes:
-            weight: slots relative to an owner of weight 1; 0 means 1. at_once: agents at once; 0: as the settings
-            say.
-            background: its turns never have the priority ``interactive``.
+        weight: slots relative to an owner of weight 1; 0 means 1. at_once: agents at once; 0: as the settings say.
+        background: its turns never have the priority ``interactive``.
     """
 
     weight: int = 0
@@ -230,9 +228,9 @@ class PendingFailure:
     """Why a turn is about to end without an answer; its ``turn.fail`` task carries this out.
 
     Attributes:
-            code: stable error code (docs/errors.md).
-            reason: English sentence for operators.
-            why: how an incomplete run broke off (``completion.Why``); else empty.
+        code: stable error code (docs/errors.md).
+        reason: English sentence for operators.
+        why: how an incomplete run broke off (``completion.Why``); else empty.
     """
 
     outcome: Outcome = Outcome.FAILED
@@ -258,23 +256,20 @@ class Progress:
     """Fields of a turn that the worker with its lease changes. Each transition writes only the fields it names.
 
     Attributes:
-            agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
-            retries: attempts after a rejection.
-            transients, handed_over, unverified: temporary errors, hand-overs and fruitless verifications of this
-            attempt.
-            avoid: space-separated words. A worker whose name, followed by ``$``, contains one of them leaves the
-            turn to
-              others for some seconds. ``@HOST$`` is a machine, ``worker-PID-START-`` a worker with all its
-             processes.
-            best: the attempt that a fallback repairs or a person accepts; 0 for none.
-            tokens_used, cost_used: usage of all attempts so far, in tokens and millionths of a US dollar.
-            allowed: attempts allowed by now; 0: as requested.
-            stage, stage_model: 1: another model (this one) took over after the last attempt; 2: a person was asked.
-            fell: models that could not answer -> attempt, fault and reason; another model took over from each.
-            fresh_from: attempts up to this one left nothing to continue from.
-            interruption: the turn's question or its answer; kept until the run that continues from it has ended.
-            answer_used: nonce of the run that used that answer, written right before; empty if unused.
-            interruptions: kind of interruption -> its own counts for this turn.
+        agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
+        retries: attempts after a rejection.
+        transients, handed_over, unverified: temporary errors, hand-overs and fruitless verifications of this attempt.
+        avoid: space-separated words. A worker whose name, followed by ``$``, contains one of them leaves the turn to
+            others for some seconds. ``@HOST$`` is a machine, ``worker-PID-START-`` a worker with all its processes.
+        best: the attempt that a fallback repairs or a person accepts; 0 for none.
+        tokens_used, cost_used: usage of all attempts so far, in tokens and millionths of a US dollar.
+        allowed: attempts allowed by now; 0: as requested.
+        stage, stage_model: 1: another model (this one) took over after the last attempt; 2: a person was asked.
+        fell: models that could not answer -> attempt, fault and reason; another model took over from each.
+        fresh_from: attempts up to this one left nothing to continue from.
+        interruption: the turn's question or its answer; kept until the run that continues from it has ended.
+        answer_used: nonce of the run that used that answer, written right before; empty if unused.
+        interruptions: kind of interruption -> its own counts for this turn.
     """
 
     agent_session: str = ""
@@ -302,12 +297,11 @@ class Turn(Progress):
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 if unset.
 
     Attributes:
-            deadline_at: while the turn is suspended, the latest possible deadline: the rest of the time-out is
-            given back.
-            decision: the last decision.
-            lacks: workers that cannot run the next task, with the reason.
-            policy: hash of its policy.
-            markers: spans of the step markers in ``response`` that count (``contract/marker.py``).
+        deadline_at: while the turn is suspended, the latest possible deadline: the rest of the time-out is given back.
+        decision: the last decision.
+        lacks: workers that cannot run the next task, with the reason.
+        policy: hash of its policy.
+        markers: spans of the step markers in ``response`` that count (``contract/marker.py``).
     """
 
     turn_id: str

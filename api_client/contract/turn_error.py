@@ -15,10 +15,10 @@ class TurnError:
     """The error of a turn.
 
     Attributes:
-            code: stable code (docs/errors.md).
-            message: for the user, in the turn's language.
-            reason: English sentence for operators; may be empty.
-            issues: the issues of the best answer.
+        code: stable code (docs/errors.md).
+        message: for the user, in the turn's language.
+        reason: English sentence for operators; may be empty.
+        issues: the issues of the best answer.
     """
 
     code: str = ""

@@ -26,14 +26,14 @@ class TurnRow:
     """Finished turns of one group, with the usage of their agents.
 
     Attributes:
-            name: outcome, model, step or flow version; ``total`` for all turns.
-            passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
-            asked_again: turns with at least one rejected attempt that was followed by another.
-            gave_up: turns that ended ``failed`` or ``refused``.
-            errors: turns without a verdict: incomplete, error, expired, dead. cancelled: cancelled turns.
-            runs: finished agent runs (only by model and in total, like all fields below).
-            rejected: runs whose answer was not accepted.
-            tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
+        name: outcome, model, step or flow version; ``total`` for all turns.
+        passed: turns with an accepted answer; ``repaired`` of them needed the fallback.
+        asked_again: turns with at least one rejected attempt that was followed by another.
+        gave_up: turns that ended ``failed`` or ``refused``.
+        errors: turns without a verdict: incomplete, error, expired, dead. cancelled: cancelled turns.
+        runs: finished agent runs (only by model and in total, like all fields below).
+        rejected: runs whose answer was not accepted.
+        tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.
     """
 
     name: str
@@ -68,13 +68,11 @@ class RuleRow:
     """How often a validator or an issue code rejected answers, and what followed.
 
     Attributes:
-            judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier
-            all
-              verified outputs of phases.
-            rejected: answers with errors of the rule. Then ``retried``: the agent ran again, ``fallback``: code
-            tried to
-              repair the answer, ``escalated``: another model or a person took over, ``failed``: none of these.
-            gave_up: turns that failed with errors of the rule left.
+        judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier all
+            verified outputs of phases.
+        rejected: answers with errors of the rule. Then ``retried``: the agent ran again, ``fallback``: code tried to
+            repair the answer, ``escalated``: another model or a person took over, ``failed``: none of these.
+        gave_up: turns that failed with errors of the rule left.
     """
 
     name: str
@@ -107,9 +105,8 @@ class PhaseRow:
     """Verified attempts of phases.
 
     Attributes:
-            judged: finished verifications. passed: accepted outputs. asked_again: rejected outputs whose agent ran
-            again.
-            escalated: outputs handed to another model or a person. failed: outputs that ended their phase.
+        judged: finished verifications. passed: accepted outputs. asked_again: rejected outputs whose agent ran again.
+        escalated: outputs handed to another model or a person. failed: outputs that ended their phase.
     """
 
     judged: int = 0
@@ -236,9 +233,9 @@ class RetryRate:
     attempts ÷ validated attempts, any other row is turns again. Deliveries lost to crashes do not count.
 
     Attributes:
-            since_seconds: length of the time. start: its begin, in seconds since the epoch.
-            turns: finished turns; retried: those with a validation retry.
-            pieces: the same time in equal sections, oldest first, if requested; the last one is still running.
+        since_seconds: length of the time. start: its begin, in seconds since the epoch.
+        turns: finished turns; retried: those with a validation retry.
+        pieces: the same time in equal sections, oldest first, if requested; the last one is still running.
     """
 
     since_seconds: float

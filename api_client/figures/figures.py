@@ -18,11 +18,11 @@ class Figures:
     """The figures of a time span (a key of ``SPANS``).
 
     Attributes:
-            pieces: sections of the span by validator, oldest first; the last one is still running.
-            whole: the whole span, by validator. codes: by issue code. models: by model, highest cost of failed
-            attempts first.
-            rules_by_model: rows by (rule, model).
-            earlier: like ``whole``, for the same span ``against`` days earlier.
+        pieces: sections of the span by validator, oldest first; the last one is still running.
+        whole: the whole span, by validator. codes: by issue code. models: by model, highest cost of failed attempts
+            first.
+        rules_by_model: rows by (rule, model).
+        earlier: like ``whole``, for the same span ``against`` days earlier.
     """
 
     span: str

@@ -28,14 +28,13 @@ class Search:
     """A search for turns, with an order. Empty fields match all turns; all fields must match.
 
     Attributes:
-            statuses: keys of ``STATUSES``; a turn must have one of them.
-            lost: only turns with which a worker died or froze.
-            since, until: finish time, or submit time of unfinished turns; seconds since the epoch, ``until``
-            excluded, 0 for
-              no bound.
-            rule: only turns with an answer that broke this rule (validator or code of an issue).
-            text: part of the message, ignoring case.
-            sort: a word of ``SORTS``, by finish time, or by submit time of unfinished turns.
+        statuses: keys of ``STATUSES``; a turn must have one of them.
+        lost: only turns with which a worker died or froze.
+        since, until: finish time, or submit time of unfinished turns; seconds since the epoch, ``until`` excluded, 0
+            for no bound.
+        rule: only turns with an answer that broke this rule (validator or code of an issue).
+        text: part of the message, ignoring case.
+        sort: a word of ``SORTS``, by finish time, or by submit time of unfinished turns.
     """
 
     owner: str = ""

@@ -1,4 +1,4 @@
-"""Errors of the relay in OpenAI's form, with all problems of a request at once."""
+"""Errors of the relay in OpenAI's format; one error lists all problems of a request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ STORE_RETRY_SECONDS = 2
 #: Retry-After while the intake is paused without a known end.
 PAUSED_RETRY_SECONDS = 60
 
-#: Most problems of a body that its error lists.
 _MOST_LISTED = 20
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
@@ -33,12 +32,10 @@ class ApiError(Exception):
     """An error response.
 
     Attributes:
-            status: the HTTP status.
-            param: the wrong field, such as ``messages[0].role``; None if no field is at fault.
-            code: a stable word for programs.
-            headers: further response headers.
-            turn_ids: turns that were stored nevertheless.
-            several: the message lists several problems; the other attributes are those of the first.
+        param: name of the invalid field, such as ``messages[0].role``; None if no field is invalid.
+        code: stable word for programs.
+        turn_ids: turns that were stored in spite of the error.
+        several: the message lists several problems; the other attributes are those of the first problem.
     """
 
     turn_ids: tuple[str, ...] = ()
@@ -63,19 +60,19 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """Return the error object, as a response's body or as a chunk of a stream that has begun."""
+        """Return the error object, for the body of a response or for a chunk of a stream."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error | ({"turn_ids": self.turn_ids} if self.turn_ids else {})}
 
 
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """Return a 400 error."""
+    """Create an error with status 400."""
     return ApiError(400, message, param=param, code=code)
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """The problems of one request. A ``with`` block catches an ``ApiError`` and adds it, so that reading continues."""
+    """Collector of a request's problems; a ``with`` block collects an ``ApiError`` instead of raising it."""
 
     found: list[ApiError] = field(default_factory=list)
 
@@ -92,7 +89,7 @@ class Problems:
         self.found.append(error)
 
     def end(self) -> None:
-        """Raise the first problem, if there is any; its message lists the others too."""
+        """Raise the first problem, if any; its message lists all problems."""
         if not self.found:
             return
         first = self.found[0]
@@ -105,7 +102,7 @@ class Problems:
 
 
 def from_contract(error: errors.HelixError, locale: str) -> ApiError:
-    """Convert an error of the client to an error response, with only what a caller may know."""
+    """Convert an exception of ``TurnsClient`` to an API error that reveals only what a caller may know."""
     match error:
         case errors.BadRequest():
             status = 403 if error.code in {"operators_only", "link_invalid"} else 400
@@ -150,12 +147,12 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
 
 
 def internal_error(locale: str) -> ApiError:
-    """Return a 500 for a fault in our code; the log has the details under the request's id."""
+    """Create the error for a bug; the log has the details under the request's id."""
     return ApiError(500, sentence("internal_error", locale), code="internal_error")
 
 
 def where(error: BaseException) -> dict[str, Any]:
-    """Describe a fault for the log by type and place, without values, which may be a user's text."""
+    """Describe an exception for the log by type and stack, without values, which may be a user's text."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return {
         "error": type(error).__name__,
@@ -164,22 +161,22 @@ def where(error: BaseException) -> dict[str, Any]:
 
 
 def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
-    """Return the error for a caller that cannot follow its turn any longer, while the turn continues.
+    """Create the error for a caller whose turn goes on without the caller: ``stream_lost`` or ``turn_suspended``.
 
-    The code is ``stream_lost`` or ``turn_suspended``. A repeat would be another turn.
+    The error tells clients not to retry, because a repeat would be another turn.
     """
     message = sentence(code, locale, turn_id=turn_id)
     return ApiError(503, message, code=code, headers=NO_RETRY | {"x-turn-id": turn_id})
 
 
 def shown_text(text: str, limit: int = 80) -> str:
-    """Return a text for a message: printable, and cut at ``limit`` characters."""
+    """Make a text printable and cut it at ``limit`` characters, for a message."""
     clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 
 
 def shown(value: Any) -> str:
-    """Return a received value for a message: short values as they are, of lists and objects only the type."""
+    """Describe a received value for a message: short values in full, lists and objects by their type."""
     match value:
         case None:
             return "null"

@@ -1,8 +1,7 @@
-"""Choose the language of a caller: of its turn, and of errors before a turn.
+"""Choose the language of a turn and of errors.
 
-The field ``locale`` (a custom parameter in Open WebUI) comes first, then the header ``X-Helix-Locale``, then the
-language of the question, then HELIX_LOCALE. Errors before a turn follow this for Open WebUI, whose users read them;
-programs get English.
+The field ``locale`` has precedence, then the header ``X-Helix-Locale``, then the language of the question, then
+HELIX_LOCALE. Programs get errors in English.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _WHOLE = frozenset(
 
 
 def is_open_webui(headers: Headers) -> bool:
-    """Return whether Open WebUI sent the request."""
+    """Return True if Open WebUI sent the request."""
     return any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers)
 
 
@@ -43,13 +42,12 @@ def locale_of(headers: Headers, default: str) -> str:
 
 
 def spoken_in(body: Mapping[str, Any]) -> str:
-    """Return the language of the user in a raw body, ``de`` or ``en``; empty if no text shows it."""
+    """Detect the language of a user's messages, ``de`` or ``en``; return '' if the language is unclear."""
     raw = body.get("messages", body.get("input"))
     return spoken(_said_in(raw) if isinstance(raw, list) else [raw] if isinstance(raw, str) else [])
 
 
 def _said_in(messages: list[Any]) -> Iterator[str]:
-    """Yield the user's texts, newest first."""
     for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "user":
             match message.get("content"):
@@ -63,7 +61,7 @@ def _said_in(messages: list[Any]) -> Iterator[str]:
 
 
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
-    """Remember the language of a body, or of a chat's user, for errors of this request."""
+    """Remember the language of a request's body for the errors of the request."""
     if (asked := body.get("locale")) in LOCALES:
         request.scope[_ASKED] = asked
     elif is_open_webui(request.headers) and HEADER not in request.headers:
@@ -71,13 +69,13 @@ def note_locale(request: Request, body: Mapping[str, Any]) -> None:
 
 
 def language_of(request: Request, default: str) -> str:
-    """Return the language of an error to this caller; ``default`` is HELIX_LOCALE."""
+    """Return the language of errors for this caller; ``default`` is HELIX_LOCALE."""
     asked = request.scope.get(_ASKED)
     return str(asked or locale_of(request.headers, default if is_open_webui(request.headers) else "en"))
 
 
 def readable(error: ApiError, request: Request, default: str) -> str:
-    """Return the error's message in the caller's language: the words of the table, with details."""
+    """Translate the message of an error to the caller's language."""
     locale, code = language_of(request, default), error.code
     if code not in ERROR_CODES or error.message.startswith(words_of(code, locale)[0]):
         return error.message

@@ -1,4 +1,4 @@
-"""Parse the filters of a list of turns in a URL, for ``GET /v1/turns`` and the page ``/turns``."""
+"""Parse the filters of a list of turns from a URL, for ``GET /v1/turns`` and the page ``/turns``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _LONGEST = 300
 
 
 def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
-    """Parse the search of a URL; ``owner`` is whose turns the caller may see, None for everybody's.
+    """Parse the filters of a URL.
+
+    Args:
+        owner: owner whose turns the caller may see; None: all owners.
 
     Raises ``ApiError``: 400 if a parameter is unknown or invalid.
     """
@@ -53,7 +56,10 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def place_of(text: str) -> Cursor | None:
-    """Parse a cursor of a list; None for the beginning. Raises ``ApiError``: 400 if it is no cursor."""
+    """Parse the cursor of a list; '' is the beginning.
+
+    Raises ``ApiError``: 400 if the text is not a cursor.
+    """
     try:
         return Cursor.parse(text) if text else None
     except ValueError:
@@ -62,7 +68,7 @@ def place_of(text: str) -> Cursor | None:
 
 
 def _moment(name: str, text: str) -> float:
-    """Parse a time: a span such as 30m or 7d before now, or ISO 8601. Return seconds since the epoch, 0 for none."""
+    """Parse a time: a span before now, such as 30m or 7d, or ISO 8601. Return Unix seconds, or 0 for no time."""
     if not text:
         return 0.0
     try:

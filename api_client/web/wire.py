@@ -1,7 +1,7 @@
-"""Encode the relay's output: JSON that no line splitter can break, and the frames of an SSE stream.
+"""Encode the relay's output: JSON on one line, and frames of Server-Sent Events.
 
-Some clients end lines at further characters than CR and LF, so every ``data`` line holds exactly one JSON text
-without any of them.
+Some clients end lines at more characters than CR and LF, so every ``data`` line holds one JSON text without any line
+end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from api_client.contract.turn import Turn
 #: JSON escapes everything below U+0020; some readers take these three as line ends too.
 _LINE_ENDS = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
-#: The end of a chat completion stream.
 DONE = b"data: [DONE]\n\n"
 #: A comment that keeps proxies and clients from giving up on a silent stream.
 PING = b": ping\n\n"
@@ -27,7 +26,7 @@ SSE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-
 
 
 def encode(value: Any) -> bytes:
-    """Encode ``value`` as one line of JSON in UTF-8. A lone surrogate becomes its JSON escape."""
+    """Encode a value as one line of JSON in UTF-8; a lone surrogate becomes its JSON escape."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if not text.isascii():
         for line_end, escape in _LINE_ENDS.items():  # much faster than translate(), which looks at every letter
@@ -36,12 +35,12 @@ def encode(value: Any) -> bytes:
 
 
 def data_frame(value: Any) -> bytes:
-    """Return one event with ``value`` as its data."""
+    """Encode a value as the data of a Server-Sent Event."""
     return b"data: " + encode(value) + b"\n\n"
 
 
 def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
-    """Return one named event. With an id, a reader can reconnect where it stopped (``Last-Event-ID``).
+    """Encode a value as a named Server-Sent Event; the id lets a reader resume (``Last-Event-ID``).
 
     ``name`` and ``event_id`` must not contain line ends.
     """
@@ -50,15 +49,15 @@ def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
 
 
 def turn_object(turn: Turn) -> dict[str, Any]:
-    """Return a turn as the API shows it."""
+    """Return a turn in the form of the API."""
     return {"object": "turn", **turn.to_dict()}
 
 
 class JSON(Response):
-    """A JSON response, encoded like everything else that leaves the relay."""
+    """A JSON response in the encoding of this module."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return the encoded body."""
+        """Encode the body."""
         return encode(content)

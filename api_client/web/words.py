@@ -1,6 +1,6 @@
-"""Sentences of the relay that a user may read while a turn runs, from the table ``words.toml``.
+"""Sentences that users of the relay read while a turn goes on, from the table ``words.toml``.
 
-Errors have another table (``contract/error_codes.toml``), which all sides share.
+Errors have a table of their own (``contract/error_codes.toml``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ _WORDS = table_beside(__file__)
 
 
 def say(name: str, locale: str, **values: object) -> str:
-    """Return the sentence ``name`` in ``de`` or ``en``; other locales get English."""
+    """Return a sentence of the table in German or English; any locale but ``de`` gives English."""
     texts = _WORDS[name]
     return str(texts.get(locale, texts["en"])).format(**values)

@@ -45,12 +45,11 @@ class Fleet:
     """The worker processes that reported recently.
 
     Attributes:
-            agents, judges: processes that run agents, and processes that validate.
-            slots, free: agents that they can run at once, and how many more they could.
-            stalled: names of processes that consume no messages though they could. quiet: those ordered to take
-            none.
-            sick: machine that cannot carry out turns -> reason.
-            ready: queue with a free slot -> when one of its workers last took a turn, in seconds since the epoch.
+        agents, judges: processes that run agents, and processes that validate.
+        slots, free: agents that they can run at once, and how many more they could.
+        stalled: names of processes that consume no messages though they could. quiet: those ordered to take none.
+        sick: machine that cannot carry out turns -> reason.
+        ready: queue with a free slot -> when one of its workers last took a turn, in seconds since the epoch.
     """
 
     agents: int = 0
@@ -177,16 +176,14 @@ class WorkerLine:
     """One worker process in a list. Times are seconds since the epoch, 0 for unknown.
 
     Attributes:
-            name: process name in Flower, logs, pages and records.
-            state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages
-            though it
-              could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
-             (silent, and
-              replaced by another) or ``gone`` (silent, and not replaced).
-            why: fault of its machine.
-            slots, free: agents that it can run at once, and how many more it could.
-            heard_at: time of its last report. silent_seconds: how long it has been gone; 0 while it lives.
-            doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
+        name: process name in Flower, logs, pages and records.
+        state: ``at work``, ``idle``, ``quiet`` (ordered to take nothing), ``stalled`` (consumes no messages though it
+            could), ``sick`` (its machine cannot carry out turns), ``signed off`` (exited cleanly), ``replaced``
+            (silent, and replaced by another) or ``gone`` (silent, and not replaced).
+        why: fault of its machine.
+        slots, free: agents that it can run at once, and how many more it could.
+        heard_at: time of its last report. silent_seconds: how long it has been gone; 0 while it lives.
+        doing: turns that it holds, longest first. kept: idle agents that it keeps, longest first.
     """
 
     name: str
@@ -214,9 +211,9 @@ class OwnerLine:
     """An owner of unfinished turns.
 
     Attributes:
-            name: as ``shown_owner``. weight: slots relative to an owner of weight 1. at_once: agents at once, 0 for
-            no limit.
-            working: turns that a worker holds. waiting: turns that wait for a worker or behind other turns.
+        name: as ``shown_owner``. weight: slots relative to an owner of weight 1. at_once: agents at once, 0 for no
+            limit.
+        working: turns that a worker holds. waiting: turns that wait for a worker or behind other turns.
     """
 
     name: str

@@ -31,8 +31,8 @@ class QueueProbe:
     """The result of a probe in one queue.
 
     Attributes:
-            state: claimed; busy (not claimed, but workers hold turns, so every slot is taken); or silent.
-            worker: process that claimed it. seconds: how long that took, or how long was waited.
+        state: claimed; busy (not claimed, but workers hold turns, so every slot is taken); or silent.
+        worker: process that claimed it. seconds: how long that took, or how long was waited.
     """
 
     queue: str

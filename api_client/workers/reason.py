@@ -79,9 +79,9 @@ class Wait:
     """Why a turn does not run at the time ``at``. Times are seconds since the epoch.
 
     Attributes:
-            subject: a model, a pause, a worker.
-            said: what the provider, the machine or the person said; for operators.
-            until: end of the wait or time of the next try; 0 if unknown. before: the turn that must end first.
+        subject: a model, a pause, a worker.
+        said: what the provider, the machine or the person said; for operators.
+        until: end of the wait or time of the next try; 0 if unknown. before: the turn that must end first.
     """
 
     reason: Reason
@@ -136,11 +136,11 @@ class Facts:
     """The state of an installation at the time ``at`` (seconds since the epoch, by the store's clock).
 
     Attributes:
-            reports: the last report of each worker process. ended: names of those that signed off.
-            refusal: why the store accepts no writes; None while it does.
-            obstacles: keep turns from starting. troubles: reasons of the whole installation, even if no turn waits.
-            at_work: taken places of owners with a limit: ``OWNER|ID``.
-            announce_seconds: HELIX_ANNOUNCE_SECONDS.
+        reports: the last report of each worker process. ended: names of those that signed off.
+        refusal: why the store accepts no writes; None while it does.
+        obstacles: keep turns from starting. troubles: reasons of the whole installation, even if no turn waits.
+        at_work: taken places of owners with a limit: ``OWNER|ID``.
+        announce_seconds: HELIX_ANNOUNCE_SECONDS.
     """
 
     at: float
@@ -197,11 +197,10 @@ class Row:
     """An unfinished turn as stored. Times are milliseconds of the store's clock; ``due`` is when a reaper looks at it.
 
     Attributes:
-            worker: the worker that holds or last held the turn. since: when its agent was started, or had ended.
-            held_since: since when a pause holds it back, 0 for none. runs: label of the model that runs next.
-            lacks: workers that gave it back, with the reason. most: agents that its owner may have at once, 0 for
-            no limit.
-            weight: its owner's share of the slots, 0 for 1.
+        worker: the worker that holds or last held the turn. since: when its agent was started, or had ended.
+        held_since: since when a pause holds it back, 0 for none. runs: label of the model that runs next.
+        lacks: workers that gave it back, with the reason. most: agents that its owner may have at once, 0 for no limit.
+        weight: its owner's share of the slots, 0 for 1.
     """
 
     turn_id: str

@@ -12,7 +12,7 @@ class Cluster:
     """The address of a Redis Cluster: ``redis+cluster://[user:password@]host:port,.../`` or ``rediss+cluster`` for TLS.
 
     Attributes:
-            nodes: nodes to ask first; they know the others. url: address of the first node as redis-py spells it.
+        nodes: nodes to ask first; they know the others. url: address of the first node as redis-py spells it.
     """
 
     nodes: tuple[tuple[str, int], ...]
@@ -24,7 +24,7 @@ class Cluster:
         """Parse the address of a cluster; return None for another kind of address.
 
         Raises:
-                ValueError: the address names no node, or names a database, of which a cluster has only one.
+            ValueError: the address names no node, or names a database, of which a cluster has only one.
         """
         scheme, _, rest = url.partition("://")
         if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:

@@ -44,11 +44,11 @@ class SettingsFile:
     """The content of a settings file; empty without a file.
 
     Attributes:
-            name: the file's name in messages.
-            places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
-            values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
-            blocks: kind of other blocks (``BLOCKS``) -> name of a block -> setting -> value.
-            problems: the problems, each with file, line, column and key.
+        name: the file's name in messages.
+        places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
+        values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
+        blocks: kind of other blocks (``BLOCKS``) -> name of a block -> setting -> value.
+        problems: the problems, each with file, line, column and key.
     """
 
     name: str = ""
@@ -220,7 +220,7 @@ def _text(value: Any, known: Field[Any]) -> str:
     """Return a TOML value as the environment would spell it. A text is always allowed.
 
     Raises:
-            ValueError: the value has another type than the setting.
+        ValueError: the value has another type than the setting.
     """
     kind = str(known.type)
     if value == "" and kind == "str" and known.default:

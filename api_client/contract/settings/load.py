@@ -37,7 +37,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     their blocks of the file still apply.
 
     Raises:
-            SettingsError: with every problem found, one line each.
+        SettingsError: with every problem found, one line each.
     """
     problems: list[str] = []
     known = {name_of(each.name): each for each in declared(Settings, "setting")}
@@ -205,7 +205,7 @@ def require_store(settings: Settings) -> Settings:
     """Return the settings if they name a store.
 
     Raises:
-            SettingsError: no store is set and none runs here; the message says what to do.
+        SettingsError: no store is set and none runs here; the message says what to do.
     """
     if not settings.store_url:
         raise SettingsError(

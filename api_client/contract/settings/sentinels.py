@@ -25,7 +25,7 @@ class Sentinels:
         """Parse an address of sentinels; return None for another kind of address.
 
         Raises:
-                ValueError: the address names no node or no master.
+            ValueError: the address names no node or no master.
         """
         scheme, _, rest = url.partition("://")
         if scheme != "sentinel":

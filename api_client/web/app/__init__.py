@@ -55,16 +55,16 @@ health = APIRouter()
 
 @health.get("/healthz", response_model=None)
 async def alive() -> Response:
-    """Answer that the process is alive."""
+    """Report that the process is alive."""
     return JSON({"status": "ok"})
 
 
 @health.get("/readyz", response_model=None)
 async def ready(relay: RelayOf) -> Response:
-    """Answer whether a turn would be accepted and claimed: the store took a write, and workers took a probe.
+    """Report whether the store accepts a write and a worker answers a probe.
 
-    A store that refuses is reported with its own word and with what to do. ``why`` lists the codes of faults and
-    waits, as `turns doctor` does, even if the installation is ready.
+    A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if the answer is
+    ok.
     """
     try:
         async with asyncio.timeout(READY_SECONDS):
@@ -82,21 +82,15 @@ async def ready(relay: RelayOf) -> Response:
             known = {"why": list(found)} if (found := await relay.client.workers.why()) else {}
     if not claimed:
         return JSON({"status": "no_worker"} | known, 503)
-    # The words of the problem are for operators only.
     stale = {"policy": "a policy file cannot be used: see `turns doctor`"} if relay.client.policies.problems else {}
     return JSON({"status": "ok"} | stale | known)
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack | None = None) -> FastAPI:
-    """Create the relay's application.
+    """Create the relay's application, which closes ``client`` when it stops.
 
-    Args:
-            settings: see ``contract/settings.py``.
-            client: reads and submits the turns, and is closed by the application; created if left out.
-            pack: builds the bundles that operators download from turns' pages; without it none are offered.
-
-    Raises:
-            SettingsError: no store is set, the file of keys is broken, or a policy file cannot be used.
+    Without ``pack``, pages offer no bug reports. Raises ``SettingsError`` for an unusable store, file of keys or
+    policy file.
     """
     client = client or TurnsClient(settings)
     client.policies.check()
@@ -135,7 +129,6 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    """Turn an exception into the API's error object, or into an error page for browsers."""
     default = relay_of(request).settings.locale
     answer = _api_error(error, request.method, language_of(request, default))
     answer.message = readable(answer, request, default)
@@ -164,7 +157,6 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
         case HTTPException():
             return ApiError(error.status_code, shown_text(str(error.detail)), code="http_error")
         case RequestValidationError():
-            # The input itself stays out of the message.
             first = next(iter(error.errors()), {"loc": ("a parameter",), "msg": "is not valid"})
             name, said = str(first["loc"][-1]), str(first["msg"]).replace("Input should be", "must be")
             return bad_request(f"{name}: {said}", param=name, code="invalid_parameter")
@@ -172,10 +164,7 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that logs its addresses, ends open streams on exit, and drops stuck readers.
-
-    A reader that takes nothing for ``stuck_seconds`` is dropped; 0 disables this.
-    """
+    """A uvicorn server that logs its addresses, ends open streams on exit and drops stuck readers."""
 
     def __init__(self, config: uvicorn.Config, stuck_seconds: float) -> None:
         super().__init__(config)
@@ -210,10 +199,10 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) -> None:
-    """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn continues.
+    """Run the relay until SIGTERM or SIGINT; open streams then end with an error that says that the turn goes on.
 
-    Raises ``SettingsError`` as ``create_app``, and for an address that others can reach without an API key;
-    ``SystemExit`` if the address cannot be listened on.
+    Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if
+    the address is taken.
     """
     require_fitting(settings)
     app = create_app(settings, pack=pack)

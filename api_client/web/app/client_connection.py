@@ -1,7 +1,7 @@
-"""A client's connection with limits on time and number.
+"""Limit the time and number of client connections.
 
-uvicorn lets a client connect and send nothing, or half a head, for ever: a few thousand such clients would keep all
-others out.
+Without limits, uvicorn lets a client connect and send nothing for ever; a few thousand such clients keep all others
+out.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ log = structlog.get_logger(__name__)
 
 #: Longest time for the line and headers of a request; ``body.BODY_SECONDS`` limits the body.
 HEAD_SECONDS = 30.0
-#: Longest time until the first byte of a connection.
 FIRST_BYTE_SECONDS = 5.0
-#: Longest head of a request, in bytes.
 HEAD_BYTES = 16_384
 #: How long a refused client may go on sending, so that it reads the refusal instead of a reset.
 _LINGER_SECONDS = 5.0
@@ -44,13 +42,12 @@ class _Proxies(Protocol):
 
 
 class ClientConnection(H11Protocol):
-    """A connection that is closed if the head of a request is not complete within ``HEAD_SECONDS``.
+    """A connection that closes unless each request's head is complete within ``HEAD_SECONDS``.
 
-    When all places are taken, a new connection replaces the one that has been idle longest, of the address with the
-    most idle connections. Connections of trusted proxies are never replaced, because a proxy waits for its clients.
+    At the connection limit, a new connection replaces the longest idle one of the address with the most idle
+    connections, except those of trusted proxies.
     """
 
-    #: Most connections at once.
     most = 4_096
     trusted: _Proxies = ()
     #: Idle connections by network, longest idle first.
@@ -61,11 +58,11 @@ class ClientConnection(H11Protocol):
 
     @classmethod
     def at_most(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
-        """Return this class for a server with a limit of connections and these trusted proxies."""
+        """Create a subclass with a connection limit and trusted proxies."""
         return type("ClientConnection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Admit a new connection, or refuse it if all places are taken."""
+        """Admit a new connection, replace an idle one, or refuse the new connection."""
         super().connection_made(transport)
         self._network = network_of(self.client[0] if self.client else "")
         taken = len(self.connections)
@@ -80,13 +77,13 @@ class ClientConnection(H11Protocol):
         self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
 
     def close_idle(self) -> None:
-        """Close the connection, because another client needs the place."""
+        """Close this idle connection to make room for another client."""
         self._note_busy()
         self.connections.discard(self)
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes. An idle connection without any bytes is left to uvicorn's keep-alive."""
+        """Handle received bytes; between requests, limit the time for the next head after its first byte."""
         if self._lingering is not None:
             return
         super().data_received(data)
@@ -117,7 +114,7 @@ class ClientConnection(H11Protocol):
         self._refuse(bad_request(most if long else "this is not a valid HTTP request"))
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer without the application and close, once the client has finished sending or after a while."""
+        """Send an error without the application, then close the connection, after a delay if the client still sends."""
         body, request_id = json.dumps(error.body()).encode(), new_request_id()
         headers = {
             "content-type": "application/json",

@@ -1,4 +1,4 @@
-"""ASGI middleware: gives requests ids, answers crashes, logs answers, supports ``HEAD`` wherever there is ``GET``."""
+"""ASGI middleware: request ids, logging, error responses, ``HEAD`` requests and headers of proxies."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
 _FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
-#: An untrusted proxy is noted at most once in this many seconds.
 _NOTE_SECONDS = 60.0
 
 
 def new_request_id() -> str:
-    """Return a new id of a request, which its log lines carry."""
+    """Create an id that identifies a request in the log."""
     return f"req-{secrets.token_hex(12)}"
 
 
 class ForwardedHeaders(ProxyHeadersMiddleware):
     """Middleware that takes the client's address and scheme from trusted proxies (``HELIX_TRUSTED_PROXIES``).
 
-    An untrusted proxy that forwards requests is noted for `turns doctor`.
+    An untrusted proxy is recorded for `turns doctor`.
     """
 
     _noted_at = float("-inf")
@@ -60,9 +59,9 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
 
 
 class RequestId:
-    """Middleware that sets ``x-request-id``, logs each request, and answers crashes with a 500 without details.
+    """Middleware that sets ``x-request-id``, logs each request and answers crashes with a bare 500.
 
-    ``HEAD`` runs as ``GET`` until the head of the answer is sent.
+    A ``HEAD`` request runs as ``GET`` until the head of the response is sent.
     """
 
     def __init__(self, app: ASGIApp, locale: str) -> None:
@@ -122,7 +121,7 @@ async def _ask_for_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send
     begun = asyncio.Event()
 
     async def receive_or_leave() -> Message:
-        """Return what the client sends, and a disconnect once the head of the answer is sent."""
+        """Return the client's messages, and a disconnect once the head of the response is sent."""
         if not begun.is_set():
             message = await receive()
             if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):

@@ -1,1 +1,1 @@
-"""Request bodies: from bytes to what is asked, or a clear refusal."""
+"""Parse and validate request bodies."""

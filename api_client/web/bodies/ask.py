@@ -1,4 +1,4 @@
-"""Convert a request's body and headers to a turn request."""
+"""Read a chat request from the body and headers of an HTTP request."""
 
 from __future__ import annotations
 
@@ -47,19 +47,16 @@ _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A parsed HTTP request for an answer.
+    """A chat request, read from an HTTP request.
 
     Attributes:
-            stream: the answer is wanted as a stream.
-            open_webui: sent by Open WebUI, which understands status events inside chunks.
-            page: a page of Open WebUI shows the answer as it comes; programs that call through Open WebUI have
-            none.
-            mode: how much of a streamed answer is shown before it is accepted.
-            task: kind of background request (``background``), '' for a message.
-            include_usage: the stream should end with the usage.
-            idempotency_key: '' without one.
-            question: a hash that a repeat of this request shares; '' if a repeat looks like a new question.
-            first, again: a client that counts its retries sends this for the first time, or again.
+        page: a page of Open WebUI shows the answer as it arrives.
+        mode: how much of a streamed answer is shown before the answer is accepted.
+        task: kind of background request, or '' for a user's message.
+        include_usage: end the stream with the usage.
+        question: hash that repeats of this request share; '' if a repeat counts as a new question.
+        first: a client that counts its retries sends the request for the first time.
+        again: a client that counts its retries sends the request again.
     """
 
     request: TurnRequest
@@ -77,10 +74,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskedBy:
-    """The caller's context: headers, the settings for this caller, and the turn's owner.
-
-    ``policy`` has the policy files for this caller; ``problems`` collects the faults.
-    """
+    """The sender of a chat request, with the settings and policy files that apply to the sender."""
 
     headers: Headers
     settings: Settings
@@ -92,10 +86,10 @@ class AskedBy:
 def read_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
-    """Read a chat request from a body and its headers.
+    """Read a chat request.
 
-    Raises ``ApiError``: 400 with all wrong fields, or 404 for an unknown model; ``SettingsError`` if the policy was
-    never usable.
+    Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model. Raises
+    ``SettingsError`` if the policy files cannot be used.
     """
     by = AskedBy(headers, settings, owner, policy)
     wished = read(TurnBody, body, by.problems)
@@ -105,10 +99,10 @@ def read_ask(
 def ask_for(
     wished: Wishes, said: Any, spoken: str, by: AskedBy, *, system: str | None = None, notes: Mapping[str, str] = {}
 ) -> Ask:
-    """Build a chat request from a parsed body. Raises the errors of ``read_ask``.
+    """Build the chat request for a validated body. Raises as ``read_ask``.
 
-    ``said`` is the raw conversation; ``spoken`` the language of its user, or empty; ``system`` a system prompt to
-    put before it; ``notes`` metadata of the turn.
+    ``said`` is the unvalidated conversation, ``spoken`` the language of the user's messages or '', ``notes`` the
+    turn's metadata.
     """
     headers, policy, problems = by.headers, by.policy, by.problems
     # Open WebUI has a page for the chat if it sends a message id, or at least a chat id.
@@ -204,7 +198,7 @@ def _ask(
 
 
 def _as_accepted(messages: Messages) -> Messages:
-    """Return the conversation with answers as the agent wrote them, not as a page showed them."""
+    """Undo the changes that a page made to the answers in a conversation."""
     return tuple(
         {**message, "content": unfenced(detached(message["content"]))} if message["role"] == "assistant" else message
         for message in messages
@@ -212,7 +206,7 @@ def _as_accepted(messages: Messages) -> Messages:
 
 
 def read_idempotency_key(headers: Headers) -> str:
-    """Read the idempotency key of a request; '' without one.
+    """Read the idempotency key of a request; '' without a key.
 
     Raises ``ApiError``: 400 ``invalid_idempotency_key``.
     """
@@ -230,10 +224,9 @@ def _is_id(text: str) -> bool:
 
 
 def _session_id(owner: str, chat_id: str, key: str) -> str:
-    """Return the session of an owner's chat, so that another owner's chat id opens nothing.
+    """Derive the session id from the owner and the chat, so that a chat id opens no session of another owner.
 
-    Only a hash of the chat id is used as a name. A request without a chat gets a new session; repeats with an
-    idempotency key get the same new session, because they must be the same request.
+    Without a chat, the session is new, but repeats with the same idempotency key share it.
     """
     if chat_id:
         return f"chat-{_digest(owner, chat_id)}"

@@ -1,8 +1,7 @@
-"""Read request bodies: strict JSON that means the same to every reader, or a clear refusal.
+"""Read request bodies as strict JSON.
 
-The framework's parser accepts NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size, or answers 500.
-No body blocks other callers: values are counted before parsing, and large bodies are parsed one at a time in a
-thread, alternating between owners, in steps of milliseconds (``tests.lab.bench.hostile``).
+The framework's own parser accepts NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size, or answers
+500. Large bodies are parsed in a thread, alternating between owners, so that no body blocks other callers.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ _SIZE = "helix.body_bytes"
 MAX_DEPTH = 64
 #: Most values (objects, lists, texts, numbers, ...) of a body: each costs far more memory than its bytes.
 MAX_VALUES = 100_000
-#: Longest time for a client to send its body.
 BODY_SECONDS = 30.0
 #: Bytes of large bodies in memory at once, over all callers; further bodies are asked to come again.
 MAX_READING_BYTES = 64 * 2**20
 _AGAIN_SECONDS = 1
-#: No field needs more; Python itself refuses 4,300.
+#: Digits of a number; no field needs more. Python itself refuses 4,300.
 _MAX_DIGITS = 100
-#: Larger bodies are parsed outside the event loop.
 _LARGE_BYTES = 16 * 1024
 
 _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -51,14 +48,14 @@ _T = TypeVar("_T")
 
 
 class _Unfit:
-    """Marks a value that no reader should see, until its field's name is known."""
+    """Placeholder for a forbidden value until the field's name is known."""
 
     def __init__(self, why: str) -> None:
         self.why = why
 
 
 class _Parser:
-    """A thread for large bodies, which alternates between owners."""
+    """Thread that parses large bodies, alternating between owners."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body")
@@ -85,7 +82,7 @@ class _Parser:
             owner = next(iter(self._waiting))
             line = self._waiting.pop(owner)
             work = line.popleft()
-            if line:  # behind all others
+            if line:  # requeue the owner behind all others
                 self._waiting[owner] = line
         work()
 
@@ -98,7 +95,7 @@ class _Body:
 
 
 class _Reading:
-    """Counts the bytes of bodies in memory from reading until parsing, in total and by owner."""
+    """Accounting of the bytes of unparsed bodies in memory."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -111,12 +108,11 @@ class _Reading:
         self.of[body.owner] += len(piece)
 
     def refuse(self, body: _Body) -> None:
-        """Drop a body and keep nothing more of it, though its sender may go on sending."""
+        """Discard the body's bytes, now and later: its sender may go on sending for a while."""
         body.refused = True
         self.drop(body)
 
     def drop(self, body: _Body) -> None:
-        """Release a body that was parsed, refused, or abandoned by its sender."""
         self.unread.discard(body)
         self.bytes -= len(body.data)
         self.of[body.owner] -= len(body.data)
@@ -125,9 +121,9 @@ class _Reading:
             del self.of[body.owner]
 
     def has_room(self, body: _Body, size: int) -> bool:
-        """Return whether this many more bytes fit, dropping the unread body of the largest owner if necessary.
+        """Return True if there is room for more bytes of a body.
 
-        No owner takes more than half. Without keys there is one owner, ''.
+        If memory is full, refuse the body of the owner with the most bytes. One owner may take half of the memory.
         """
         mine = self.of[body.owner] + size
         if mine > (MAX_READING_BYTES // 2 if body.owner else MAX_READING_BYTES):
@@ -150,10 +146,10 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
 
 
 async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
-    """Read the request's body and convert it by ``make``; large bodies are converted outside the event loop.
+    """Read the request's body as a JSON object and convert it with ``make``, in a thread if the body is large.
 
-    ``limit`` is the largest body in bytes. ``make`` must be pure, because it may run in a thread. Raises
-    ``ApiError``: 400, 408, 413, 415 or 429; and what ``make`` raises.
+    ``limit`` is the largest body in bytes. Raises ``ApiError`` (400, 408, 413, 415 or 429) and the errors of
+    ``make``.
     """
     _check_headers(request)
     body = _Body(str(request.scope.get(OWNER, "")))
@@ -170,25 +166,22 @@ async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]],
 
 
 def has_body(request: Request) -> bool:
-    """Return whether the request has a body."""
+    """Return True if the request has a body."""
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
 def size_of(request: Request) -> int:
-    """Return the bytes of the request's body, after ``read_as`` has read it."""
+    """Return the size of the request's body in bytes; call ``read_as`` first."""
     return int(request.scope[_SIZE])
 
 
 async def off_the_loop(work: Callable[[], _T], owner: str = "") -> _T:
-    """Run work on a large text outside the event loop, one at a time, alternating between owners."""
+    """Run CPU-bound work on a large text in the parser's thread, alternating between owners."""
     return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
 def _uncollected(work: Callable[[], _T]) -> _T:
-    """Run work without the garbage collector, which would visit 100,000 values while everybody waits.
-
-    JSON has no cycles; only the thread of ``_parser`` switches the collector.
-    """
+    """Run work without the garbage collector, whose pauses would block all callers. JSON has no cycles."""
     gc.disable()
     try:
         return work()
@@ -198,7 +191,10 @@ def _uncollected(work: Callable[[], _T]) -> _T:
 
 @asynccontextmanager
 async def in_time() -> AsyncIterator[None]:
-    """Limit the time in which a client sends its body. Raises ``ApiError``: 408 ``request_timeout``."""
+    """Limit the time a client has to send its body.
+
+    Raises ``ApiError``: 408 ``request_timeout``.
+    """
     try:
         async with asyncio.timeout(BODY_SECONDS):
             yield
@@ -225,10 +221,9 @@ def _check_headers(request: Request) -> None:
 
 
 async def _read(request: Request, body: _Body, limit: int) -> None:
-    """Read the body. A refused body is read on for a while and discarded, so that its sender gets the answer."""
     size = 0
     declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared) > 2 * limit:  # more than would be read before the refusal
+    if declared.isdecimal() and int(declared) > 2 * limit:  # refuse without reading
         raise _too_large(limit)
     _reading.unread.add(body)
     async for piece in request.stream():
@@ -256,7 +251,7 @@ def _too_large(limit: int) -> ApiError:
 def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     """Parse a JSON object strictly.
 
-    Raises ``ApiError``: 400 ``invalid_json``, with line and column or the field's name.
+    Raises ``ApiError``: 400 ``invalid_json``, with line and column or the name of the field.
     """
     if len(body) > MAX_VALUES and has_too_many_values(body):
         raise _invalid(f"the body holds more than {MAX_VALUES} values, the most this server reads")
@@ -281,10 +276,9 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Return whether JSON has more than ``MAX_VALUES`` values, by counting bytes without parsing.
+    """Return True if a JSON text holds more than ``MAX_VALUES`` values, without parsing the text.
 
-    Every value but the first follows a comma or an opening bracket outside of strings. Works in small pieces, so it
-    neither blocks others nor needs memory.
+    Counts commas and opening brackets outside of strings, in small pieces that need little memory and block nobody.
     """
     count, in_text, escaped = 0, False, False
     for start in range(0, len(body), _PIECE_BYTES):
@@ -317,7 +311,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(root: Any) -> None:
-    """Refuse values that no reader should see, naming their field. Checks the depth without recursion."""
+    """Reject forbidden values, naming the field. Iterative, because recursion would fail on deep nesting."""
     opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
     while opened:
         trail, children = opened[-1]
@@ -347,7 +341,6 @@ def _check_text(trail: _Trail, text: str) -> None:
 
 
 def _name(trail: _Trail) -> str | None:
-    """Return the field's name as people write it: ``messages[0].content``."""
     parts: list[str] = []
     while trail is not None:
         trail, key = trail

@@ -1,8 +1,7 @@
-"""Read the messages of a request: roles, texts, sizes, and the parts of each content.
+"""Read the conversation of a request: roles, texts, images, files and their limits.
 
-Images and files become text, or are refused. A chat sends its whole history with each message, so unreadable parts
-are refused in the new message only. In an earlier message they are replaced by a note to the agent; otherwise one
-image would end the chat for good.
+Unreadable content is rejected only in the new message; in earlier messages, which a chat sends again each time, a
+note to the agent replaces the content.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from api_client.web.errors import ApiError, Problems, bad_request, shown
 from api_client.web.words import say
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
-#: Text files, by the media type in their ``data:`` URL.
 _TEXT_FILE = re.compile(
     r"data:(?:text/[\w.+-]{1,80}|application/(?:json|(?:x-)?ya?ml|xml))(?:;[^,;]{0,80}){0,4};base64,"
 )
@@ -29,14 +27,14 @@ _TEXT_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationRules:
-    """The limits of a conversation.
+    """Limits of a conversation.
 
     Attributes:
-            roles, messages, chars: allowed roles, most messages, most characters of each.
-            text: types of parts that are texts. vision: the model reads images. locale: language of our notes.
-            go_on: user message to add after a final assistant message (Open WebUI's Continue); empty: a
-            conversation must end
-              with the user.
+        chars: most characters of one message.
+        text: types of content parts that hold text.
+        vision: the model reads images.
+        locale: language of the notes to the agent.
+        go_on: user message to append after a final assistant message (Open WebUI's Continue); empty: reject it.
     """
 
     roles: tuple[str, ...]
@@ -50,15 +48,11 @@ class ConversationRules:
 
 #: A text and its images: the text names each image's file.
 _Content: TypeAlias = "tuple[str, tuple[Image, ...]]"
-#: A conversation, oldest first, each message with role and text.
+#: A conversation, oldest message first; each message has a role and a content.
 Messages: TypeAlias = tuple[dict[str, str], ...]
 
 
 def _content(content: Any, name: str, rules: ConversationRules, problems: Problems, *, new: bool) -> _Content:
-    """Read the content of the field ``name``. ``new`` means the message being asked now, not an earlier one.
-
-    Raises ``ApiError``: 400 with the name of the wrong field.
-    """
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
     if not isinstance(content, list):
@@ -85,7 +79,7 @@ def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content
             return text, ()
         raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
     if kind in _IMAGES:
-        given = part.get("image_url")  # chat completions wrap it in an object, responses do not
+        given = part.get("image_url")  # an object in chat completions, a text in responses
         url = given.get("url") if isinstance(given, dict) else given
         try:
             image = read_image(url if isinstance(url, str) else "") if rules.vision else None
@@ -109,7 +103,6 @@ def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content
 
 
 def _text_of(part: Mapping[str, Any]) -> str | None:
-    """Return a text file's text after its name; None for any other file."""
     wrapped = part.get("file")
     file = wrapped if isinstance(wrapped, dict) else part
     data = file.get("file_data")
@@ -130,9 +123,9 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 def read_conversation(
     raw: Any, field: str, rules: ConversationRules, problems: Problems
 ) -> tuple[Messages, tuple[Image, ...]]:
-    """Read the conversation in the list ``raw``, named ``field`` in messages, and the images of its new part.
+    """Read a conversation and the images of its unanswered part.
 
-    The last message is the user's. ``problems`` collects the faults of each message.
+    ``problems`` collects the errors of all messages; ``field`` is the name of the conversation in errors.
     """
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"
@@ -188,7 +181,7 @@ def _message(
 
 
 def _says_something(text: str) -> bool:
-    """Return whether a text has a visible character. Works in pieces, because it may be a million spaces."""
+    """Return True if the text has a visible character. Works on pieces: the text may be a million spaces."""
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

@@ -1,6 +1,6 @@
-"""Models of request bodies. Each limit is declared here once, and the OpenAPI document follows from them.
+"""Models of request bodies, which also produce the OpenAPI document.
 
-Functions at the end read fields that depend on the settings. Messages are declared here and read in
+The functions at the end check fields whose allowed values depend on settings. Messages are declared here, and read in
 ``conversation`` and ``response_input``.
 """
 
@@ -36,12 +36,12 @@ _PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
 _METADATA = f"an object of at most {_PAIRS} texts of {_VALUE_CHARS} characters, with names of {_KEY_CHARS}"
 _ID = f"1 to {MAX_ID_CHARS} printable ASCII characters"
 _POLICY = f"an object that maps validators to lists of {', '.join(Action)}"
-#: Wrong values of these types have the code ``invalid_type``.
+#: JSON types whose wrong values get the code ``invalid_type`` -> description.
 _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
 
 
 class StreamMode(StrEnum):
-    """How much of an answer is shown before it is accepted."""
+    """The part of a streamed answer that is shown before the answer is accepted."""
 
     #: The draft as it comes, withdrawn if it becomes void; in frames that Open WebUI understands.
     LIVE = "live"
@@ -63,21 +63,18 @@ def _messages(*parts: str) -> dict[str, Any]:
 _QUESTION = {"role": "user", "content": "What is an ADR?"}
 _INPUT = {"anyOf": [{"type": "string"}, _messages(*INPUT_PARTS)], "examples": [_QUESTION["content"]]}
 _Tokens = Annotated[int | None, Field(ge=1, le=MAX_TOKENS)]
-#: A word of an enumeration: the model is strict, and JSON has no enumerations.
+#: Accept enumerations as text, although the model is strict: JSON has no enumerations.
 _WORD = Field(strict=False)
 
 
 class Body(BaseModel):
-    """A request body, or an object in it. A field that is null counts as missing."""
+    """A request body, or an object inside a body. A null field counts as missing."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class EscalationBody(Body):
-    """The escalation that a request asks for; the settings provide missing fields.
-
-    ``check_escalation`` has its limits, which apply to settings and Python clients too.
-    """
+    """What to do after all attempts have failed; missing fields follow the settings."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,13 +86,13 @@ class EscalationBody(Body):
 
 
 class StreamOptions(Body):
-    """What a stream contains besides the answer."""
+    """Additional contents of a stream."""
 
     include_usage: bool | None = None
 
 
 class Wishes(Body):
-    """Fields of a request for an answer. The conversation is in the field ``SAID``, its text parts in ``PARTS``."""
+    """Fields that all requests for an answer share."""
 
     SAID: ClassVar[str]
     PARTS: ClassVar[tuple[str, ...]]
@@ -152,7 +149,7 @@ class ResponseBody(Wishes):
 
 
 class DecisionBody(Body):
-    """The body of ``/v1/inbox/{turn_id}/decision``. ``by`` is an older name of ``for``."""
+    """The body of ``/v1/inbox/{turn_id}/decision``; ``by`` is an older name of the field ``for``."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
 
@@ -169,10 +166,10 @@ _B = TypeVar("_B", bound=Body)
 
 
 def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
-    """Validate a body as its model.
+    """Validate a body against its model.
 
-    With ``problems``, faults are collected there and wrong fields count as missing. Otherwise raises ``ApiError``:
-    400 ``invalid_value`` or ``invalid_type``, which names each wrong field, its value and what is allowed.
+    ``problems`` collects the errors, and invalid fields then count as missing. Without ``problems``, raises
+    ``ApiError``: 400 with every invalid field, its value and the allowed values.
     """
     try:
         return model.model_validate(body)
@@ -191,7 +188,7 @@ def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = N
 
 @cache
 def schema_of(model: type[Body]) -> dict[str, Any]:
-    """Return the model's JSON Schema without references."""
+    """Return the model's JSON Schema with all references inlined."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
@@ -208,7 +205,7 @@ def schema_of(model: type[Body]) -> dict[str, Any]:
 
 
 def operation(model: type[Body]) -> dict[str, Any]:
-    """Return what a route with this body adds to the OpenAPI document."""
+    """Return the OpenAPI entry for a route with this body."""
     schema = schema_of(model)
     required = bool(schema.get("required"))
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
@@ -217,7 +214,6 @@ def operation(model: type[Body]) -> dict[str, Any]:
 def _refused(
     schema: dict[str, Any], trail: tuple[int | str, ...], kind: str, given: Any, body: Mapping[str, Any]
 ) -> ApiError:
-    """Return the error of a field. A field with a description is named as a whole, not by its wrong item."""
     name = ""
     for step in trail:
         within = _plain(schema)
@@ -254,7 +250,10 @@ def _allowed(field: dict[str, Any]) -> str:
 
 
 def read_model(model: Any, settings: Settings) -> str:
-    """Return the requested model. Raises ``ApiError``: 400 if it is no name, 404 if it is unknown."""
+    """Check the requested model.
+
+    Raises ``ApiError``: 400 if the value is not a name; 404 ``model_not_found``.
+    """
     if not isinstance(model, str) or not model:
         allowed = ", ".join(settings.models)
         raise bad_request(f"model: must be one of {allowed}; got {shown(model)}", param="model")
@@ -262,7 +261,10 @@ def read_model(model: Any, settings: Settings) -> str:
 
 
 def known_model(model: str, settings: Settings) -> str:
-    """Return the model if it is offered here. Raises ``ApiError``: 404 ``model_not_found``."""
+    """Return the model if it is configured.
+
+    Raises ``ApiError``: 404 ``model_not_found``.
+    """
     if model not in settings.models:
         message = f"the model {shown(model)} does not exist here; there is: {', '.join(settings.models)}"
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -270,7 +272,7 @@ def known_model(model: str, settings: Settings) -> str:
 
 
 def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the requested validators, each once; ``problems`` collects those that are not offered."""
+    """Return the requested validators without duplicates; collect unknown ones in ``problems``."""
     for index, name in enumerate(names):
         if name not in offered:
             wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"
@@ -280,9 +282,9 @@ def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Prob
 
 
 def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
-    """Return the requested escalation, completed by the settings.
+    """Return the requested escalation; missing fields follow the settings.
 
-    Raises ``ApiError``: 400 ``model_not_found``, so that a key cannot reach models it may not use.
+    Raises ``ApiError``: 400 ``model_not_found``, so that a key reaches only its own models.
     """
     if wanted.model and wanted.model not in settings.models:
         message = f"escalation.model: unknown model {shown(wanted.model)}; known: {', '.join(settings.models)}"

@@ -1,7 +1,7 @@
-"""Read the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can fulfil.
+"""Read the body of ``/v1/responses``.
 
-Fields that would change the answer's meaning (tools, a stored conversation, a schema) are refused by name. Fields
-that only tune a model (temperature, reasoning effort, ...) mean nothing to an agent and are ignored.
+Fields that change the meaning of the answer (tools, a stored conversation, a schema) are rejected; fields that only
+tune a model (temperature, reasoning effort, ...) are ignored.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
 def read_response_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
-    """Read a chat request from the body of a response.
+    """Read a chat request from the body of ``/v1/responses``.
 
-    Raises ``ApiError``: 400 with all wrong fields, or 404 for an unknown model.
+    Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model.
     """
     by = AskedBy(headers, settings, owner, policy)
     problems = by.problems

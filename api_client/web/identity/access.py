@@ -36,17 +36,14 @@ REQUESTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller and its rights.
+    """The caller of a request, with its rights.
 
     Attributes:
-            owner: owner of its turns.
-            operator: may also see and cancel everybody's turns.
-            metrics: may read figures of all owners; operators may too.
-            models: models that it may use; empty for all.
-            limits: what it may submit; none if no key is configured.
-            forwards_users: acts for several users; ``owner`` is still the key's.
-            share: its share of the slots.
-            holder: the key's owner by name, to which folders are granted (``HELIX_PHASE_DIRECTORIES``).
+        operator: the caller may see and change the turns of all owners.
+        metrics: the caller may read figures of all owners.
+        models: models that the caller may use; empty: all.
+        forwards_users: the key acts for several users, and ``owner`` is still the key's owner.
+        holder: name of the key's owner, to which folders are granted (``HELIX_PHASE_DIRECTORIES``).
     """
 
     owner: str
@@ -60,7 +57,7 @@ class Caller:
 
     @property
     def keyless(self) -> bool:
-        """Return whether no keys are configured."""
+        """True if no keys are configured."""
         return self.owner == LOCAL_OWNER
 
     def settings(self, settings: Settings) -> Settings:
@@ -71,7 +68,7 @@ class Caller:
 
 
 def require_operator(caller: Caller, does: str) -> None:
-    """Let only operators through. ``does`` says what is reserved for them, such as ``orders workers``.
+    """Require an operator; ``does`` completes the error "only an operator ...".
 
     Raises ``ApiError``: 403 ``operators_only``.
     """
@@ -81,7 +78,7 @@ def require_operator(caller: Caller, does: str) -> None:
 
 
 def needs_token() -> ApiError:
-    """Return the error for a caller without a key that asks for what only an operator may do."""
+    """Create the error for a keyless caller that requests an operator's action."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
         "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
@@ -90,15 +87,14 @@ def needs_token() -> ApiError:
 
 
 def needs_key(relay: Relay) -> bool:
-    """Return whether keys are configured, even if none of them is valid any more."""
+    """Return True if keys are configured, even if no key is valid any more."""
     return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
 
 
 async def holder_of(request: Request) -> Caller:
-    """Return the holder of the request's key, not the user that it acts for.
+    """Identify the holder of the request's key, but not the user for whom the key acts.
 
-    Raises ``ApiError``: 401 ``invalid_api_key``; 429 ``too_many_guesses``; 403 ``loopback_only`` if no key is
-    configured and the caller is not local.
+    Raises ``ApiError``: 401 ``invalid_api_key``, 429 ``too_many_guesses``, or 403 ``loopback_only`` without keys.
     """
     relay = relay_of(request)
     headers = request.headers.getlist("authorization")
@@ -113,17 +109,19 @@ async def holder_of(request: Request) -> Caller:
 
 
 async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> Caller:
-    """Return the caller: the key's owner, or the user that the key acts for.
+    """Identify the caller: the key's owner, or the user for whom the key acts.
 
-    Raises ``ApiError`` as ``holder_of``, and 403 ``user_required`` if a key for several users names none.
+    Raises ``ApiError`` as ``holder_of``, or 403 ``user_required`` if a key for several users names no user.
     """
     return caller_for(holder, request) if holder.forwards_users else holder
 
 
 def caller_for(holder: Caller, request: Request) -> Caller:
-    """Return the user that a key acts for in this request. Raises ``ApiError``: 403 ``user_required``.
+    """Identify the user for whom a key acts in this request.
 
-    Open WebUI's signature is required if its secret is configured; otherwise a plain header names the user.
+    If Open WebUI's secret is configured, the user must be signed; otherwise a header names the user.
+
+    Raises ``ApiError``: 403 ``user_required``.
     """
     headers, secret = request.headers, relay_of(request).settings.user_jwt_secret
     if secret:
@@ -139,14 +137,14 @@ def caller_for(holder: Caller, request: Request) -> Caller:
 
 
 async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
-    """Return the owner whose turns the caller may see, or None for everybody's. Raises the errors of ``caller_of``."""
+    """Return the owner whose turns the caller may see; None for all owners. Raises as ``caller_of``."""
     return None if caller.operator else caller.owner
 
 
 async def require_metrics(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> None:
-    """Let only callers through who may read figures of all owners; without keys, this machine.
+    """Require a caller that may read figures of all owners; without keys, any caller on this machine.
 
-    Raises ``ApiError``: 403 ``operators_only``, and the errors of ``holder_of``.
+    Raises ``ApiError``: 403 ``operators_only``; otherwise as ``holder_of``.
     """
     if needs_key(relay_of(request)) and not holder.metrics:
         message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
@@ -154,7 +152,6 @@ async def require_metrics(request: Request, holder: Annotated[Caller, Depends(ho
 
 
 def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | None:
-    """Return the holder of the key in an ``Authorization`` header; None for anything else."""
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     bearer, offered = scheme.lower() == "bearer", hash_of(given.strip())
     address = request.client.host if request.client else ""
@@ -167,9 +164,9 @@ def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | N
 
 
 def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
-    """Return the holder of the key with this hash; None if no valid key has it.
+    """Return the holder of the key with this hash, or None if no valid key has the hash.
 
-    Without keys the operator's token is the only key. Every key is compared, so that the time reveals nothing.
+    Without keys, only the operator's token is valid. Comparing every key hides which one matched.
     """
     limits = OwnerLimits(
         per_minute=TURNS_PER_MINUTE, unfinished=UNFINISHED_TURNS, stored_bytes=STORED_BYTES, requests=REQUESTS
@@ -203,9 +200,9 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
 
 
 async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:
-    """Count a program's request as in progress until its answer is sent. Refuses pages of other sites.
+    """Count a request as in progress until its response is sent; refuse requests from pages of other sites.
 
-    Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``, and the errors of ``caller_of``.
+    Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``; otherwise as ``caller_of``.
     """
     require_own_site(request)
     owner = holder.owner
@@ -219,12 +216,9 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
 
 
 async def _named(turn_id: str, request: Request, reach: Annotated[str | None, Depends(reach_of)]) -> str:
-    """Return the turn of a path: an id, the beginning of an id, or ``last``. Raises the errors of ``find_turn``."""
     return await find_turn(relay_of(request).client.lists, turn_id, owner=reach)
 
 
-#: For all routes of programs: the key's holder, for routes that concern no user; the caller; the owner whose turns
-#: it may see.
 Holder = Annotated[Caller, Depends(holder_of)]
 Asker = Annotated[Caller, Depends(caller_of)]
 Reach = Annotated[str | None, Depends(reach_of)]

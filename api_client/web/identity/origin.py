@@ -1,4 +1,4 @@
-"""Detect requests from other sites' pages and from proxies by their headers."""
+"""Detect requests from pages of other sites and from proxies, by their headers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PROXY_PREFIXES = (
 
 
 def require_own_site(request: Request) -> None:
-    """Refuse requests of other sites' pages. Programs send none of these headers.
+    """Refuse a request that a page of another site sent; programs do not send these headers.
 
     Raises ``ApiError``: 403 ``cross_site``.
     """
@@ -55,7 +55,6 @@ def require_own_site(request: Request) -> None:
 
 
 def _is_ours(origin: str, request: Request) -> bool:
-    """Return whether an ``Origin`` is the request's own address, or the public address of the pages."""
     public = relay_of(request).settings.public_url
     try:
         host = urlsplit(origin).netloc.lower()
@@ -69,7 +68,7 @@ def _cross_site(why: str) -> ApiError:
 
 
 def require_local(request: Request) -> None:
-    """Let only requests from this machine through.
+    """Refuse a request from another machine or through a proxy.
 
     Raises ``ApiError``: 403 ``loopback_only``, with the reason.
     """

@@ -1,4 +1,4 @@
-"""Verify the user that Open WebUI signs: a JSON Web Token with a shared secret (HS256, RFC 7515 and 7519)."""
+"""Verify the user that Open WebUI signs in a JSON Web Token with a shared secret (HS256, RFC 7515 and 7519)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPTIONS: Options = {"require": ["exp", "sub"], "verify_aud": False, "verify_iat
 
 
 def signed_user(token: str, secret: str) -> str:
-    """Return the token's subject, or '' if the token is not valid now. Only HS256 is accepted."""
+    """Return the subject of a token, or '' if the token is not valid now. Only HS256 is accepted."""
     import jwt  # 35 ms with cryptography, and few relays need it
 
     try:

@@ -1,6 +1,6 @@
-"""Submit a turn for a request, or join the turn that already answers the same question.
+"""Submit a chat request as a turn, or join the turn that already answers the same question.
 
-docs/open-webui.md, "An answer is never lost", has the rule.
+The rule is in docs/open-webui.md, "An answer is never lost".
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from api_client.web.relay.relay import Relay
 
 log = structlog.get_logger(__name__)
 
-#: A caller hears within so long that the store is away; disk and other servers may take longer (``HELIX_DURABILITY``).
+#: Seconds until a caller learns that the store is unavailable, and seconds more for disk writes and replicas
+#: (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 #: Retry-After while too many turns wait.
 QUEUE_RETRY_SECONDS = 30
-#: Background requests that count as one turn: Open WebUI sends up to three beside a message.
+#: Background requests that count as one turn: Open WebUI sends up to three with each message.
 TASKS_PER_TURN = 5
 
 
@@ -38,7 +39,9 @@ TASKS_PER_TURN = 5
 class SubmittedTurn:
     """The turn that answers a request.
 
-    ``new``: just stored; otherwise ``seen`` is its last event when this caller came.
+    Attributes:
+        seen: number of the turn's last event when a request joined the turn.
+        new: the turn was stored for this request.
     """
 
     turn_id: str
@@ -47,11 +50,10 @@ class SubmittedTurn:
 
 
 async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> SubmittedTurn:
-    """Store the turn, or join the turn of the same idempotency key or the same question.
+    """Submit the turn, or find the earlier turn of the same idempotency key or question.
 
-    Raises ``ApiError``: 429 as ``require_room``; ``StoreUnavailable`` if the store did not answer in time: the turn
-    may then be stored, and a repeat with the same idempotency key finds out. Also raises the errors of
-    ``Submitter.submit``.
+    Raises ``ApiError`` (429, as ``require_room``) and the errors of ``Submitter.submit``. After ``StoreUnavailable``,
+    the turn may be stored; a repeat with the same idempotency key finds it.
     """
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
@@ -74,12 +76,10 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Check that the queue and the caller's limits have room for new turns, and count them.
+    """Check that the queue and the caller's limits allow ``count`` more turns, and count ``turn_ids`` as unfinished.
 
-    ``turn_ids`` count as unfinished from now on; ``count`` is their number, ``size`` the bytes of the request,
-    ``locale`` the language of a refusal. The limit of the queue is approximate, because others submit meanwhile.
-    Raises ``ApiError``: 429 ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with
-    Retry-After; ``StoreUnavailable``.
+    ``size`` is the request's size in bytes. Raises ``ApiError``: 429 ``queue_full``, ``rate_limited``,
+    ``too_many_unfinished`` or ``storage_full``, with Retry-After; ``StoreUnavailable``.
     """
     most = relay.settings.max_unfinished
     if most and await relay.client.workers.unfinished() >= most:
@@ -91,9 +91,9 @@ async def require_room(
 
 
 async def require_rate(relay: Relay, caller: Caller) -> None:
-    """Count a background request of the caller; ``TASKS_PER_TURN`` of them count as one turn.
+    """Count a background request towards the caller's rate limit; ``TASKS_PER_TURN`` count as one turn.
 
-    Raises ``ApiError``: 429 ``rate_limited``; ``StoreUnavailable`` if the store does not answer.
+    Raises ``ApiError`` (429 ``rate_limited``) and ``StoreUnavailable``.
     """
     if caller.limits.per_minute:
         limits = OwnerLimits(per_minute=caller.limits.per_minute)
@@ -119,7 +119,7 @@ def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
 
 
 async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> None:
-    """Note that the answer was sent completely: the same question is a new one from now on."""
+    """Note that the answer was sent completely, so that the same question starts a new turn."""
     if not question:
         return
     try:
@@ -129,7 +129,7 @@ async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> No
 
 
 async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
-    """Return the earlier turn that answers the same question; None if this turn must be stored."""
+    """Find an earlier turn with the same question; None means that the new turn must be stored."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
@@ -149,7 +149,6 @@ async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
 
 
 async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
-    """Return the earlier turn if its answer has not reached this caller."""
     try:
         turn = await relay.client.reader.get(turn_id, owner=ask.request.owner)
     except TurnNotFound:

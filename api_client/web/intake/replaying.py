@@ -24,11 +24,11 @@ async def replay(
     bulk: str = "",
     detail: str = "",
 ) -> Done:
-    """Submit a finished turn again. It keeps its owner and counts against the owner's limits.
+    """Submit a finished turn again; the new turn has the same owner and counts towards the owner's limits.
 
-    ``change`` has the differences; values equal to the turn's are ignored. ``caller`` has the limits and models,
-    ``reach`` the owner whose turns may be changed (None for everybody's). Raises ``ApiError``: 404
-    ``model_not_found``, 400 for a long message, 429 as ``require_room``; and the errors of ``act``.
+    The limits and models of ``caller`` apply; ``reach`` is the owner whose turns may be replayed, None: all owners.
+    Raises ``ApiError``: 404 ``model_not_found``, 400 if the message is too long, 429 as ``require_room``; and the
+    errors of ``act``.
     """
     turn = await relay.client.reader.get(turn_id, owner=reach)
     known_model(change.model or turn.request.model, caller.settings(relay.settings))

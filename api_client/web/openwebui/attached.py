@@ -103,7 +103,6 @@ def asking(question: QuestionView, link: str) -> str:
 
 
 def _broken(line: str) -> str:
-    """Break a line into several, each but the last with a continuation sign."""
     lines = [""]
     for part in _PART.findall(line):
         if lines[-1] and len(lines[-1]) + len(part) > _LINE:
@@ -113,15 +112,12 @@ def _broken(line: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return backquotes that no row of backquotes in the text closes."""
+    """Return a run of backticks longer than any in the text."""
     return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
 
 
 def _name(each: LinkedFile) -> str:
-    """Return a file's name as Markdown.
-
-    A name with brackets or dollar signs becomes code, because Open WebUI would draw escaped brackets as a formula.
-    """
+    """Return a file's name as Markdown; brackets force code, because Open WebUI draws escaped brackets as a formula."""
     name = " ".join(each.file.path.split())
     if not _FORMULA.search(name):
         return _escaped(name)

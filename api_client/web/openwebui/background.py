@@ -1,8 +1,7 @@
 """Answer background requests of chat interfaces (title, tags, follow-up questions) without a turn or a model.
 
-Open WebUI sends two or three such requests around every first message; LibreChat asks for a title. The answer is made
-from the text of the request. The header ``X-Owui-Task`` names the kind of request (docs/open-webui.md has its
-template); without the header, the beginning of the prompt decides.
+The header ``X-Owui-Task`` names the kind of request (docs/open-webui.md); without the header, the beginning of the
+prompt decides.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _ends(before: str, mark: str, after: str) -> bool:
-    """True if the mark ends a sentence of some length, rather than an abbreviation or a number."""
     words = before.split()
     if not words or (len(words) < _LEAST_WORDS and len(before) < _LEAST_CHARS and after):
         return False
@@ -75,14 +73,12 @@ def _ends(before: str, mark: str, after: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line of code, or the URL without its scheme."""
     inside = next((body for body in _FENCE.findall(text) if body.strip()), text)
     line = next((line.strip() for line in inside.splitlines() if line.strip()), "")
     return re.sub(r"https?://(?:www\.)?", "", _MARKUP.sub("", line) if inside is text else line)
 
 
 def _short(sentence: str) -> str:
-    """Return one printable line, cut between words."""
     clean = "".join(letter for letter in " ".join(sentence.split()) if letter.isprintable())
     clean = clean.strip(" ,;:-–")
     clean = quoted[1] if (quoted := _QUOTED.fullmatch(clean)) else clean
@@ -152,7 +148,6 @@ def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
 
 
 def _history(prompt: str) -> str:
-    """Return the conversation that a prompt contains, or ''."""
     _, begins, rest = prompt.partition("<chat_history>")
     history, ends, _ = rest.partition("</chat_history>")
     return history.removeprefix("\n").removesuffix("\n") if begins and ends else ""
@@ -165,12 +160,10 @@ def _said_by_user(history: str) -> list[str]:
 
 
 def _said_first(prompt: str) -> list[str]:
-    """Return the user's messages at the beginning of the conversation."""
     return _said_by_user(_history(prompt)[:TALK_CHARS])
 
 
 def _said_last(prompt: str) -> str:
-    """Return the user's last message; if it is longer than the part that is read, its end."""
     history = _history(prompt)
     said = _said_by_user(history[-TALK_CHARS:])
     return said[-1] if said else history[-TALK_CHARS:].strip() if len(history) > TALK_CHARS else ""

@@ -1,7 +1,6 @@
 """Write the error text for a chat user as one plain paragraph, because Open WebUI shows errors in a text box.
 
-The text says what happened, what was wrong with the last answer and what to do next; codes for administrators come
-last. API clients get the form of ADR-038 instead (``streaming.reply``).
+The text says what happened, what was wrong with the last answer and what to do next.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from api_client.contract.issue import ValidationIssue, error_codes
 from api_client.contract.turn_error import TurnError
 from api_client.web.words import say
 
-#: Most faults that the text names.
 _MOST = 6
 #: Advice for outcomes where another attempt of the user may help; other advice comes from ``ERROR_CODES``.
 _ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "ask_less", "cancelled": "ask_again"}
@@ -52,7 +50,6 @@ def lost_text(code: str, locale: str, turn_id: str) -> str:
 
 
 def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
-    """List each fault once, with its place or its number."""
     places: dict[str, list[str]] = {}
     for issue in issues:
         places.setdefault(issue.message.strip().rstrip("."), []).append(issue.adr or issue.file)
@@ -71,7 +68,6 @@ def _with_places(message: str, where: list[str]) -> str:
 
 
 def _last_reason(message: str) -> str:
-    """Return the last list entry of a turn's error message as a sentence."""
     reasons = [line.removeprefix("- ").strip() for line in message.splitlines() if line.startswith("- ")]
     return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.: ')}." if reasons else ""
 

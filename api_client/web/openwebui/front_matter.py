@@ -1,8 +1,7 @@
 """Put the YAML headers of an answer inside code fences, because Markdown draws them as headings.
 
-``fenced`` adds two lines around each header; ``unfenced`` removes the same lines from a text that a chat sends back.
-The fence has four backticks, which no agent writes. A header counts at the beginning of an answer; further down, only
-the header of another ADR counts, after an empty line and outside of code.
+A header counts at the beginning of an answer; further down, only the header of another ADR counts, after an empty
+line and outside of code. The fence has four backticks, which no agent writes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ _MAYBE = re.compile(r"\s{0,99}(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:[A-Za-z_][\w-]{0
 _CLOSING = re.compile(rf"\n{_RULE.pattern}(?=\n|\Z)")
 _FENCED = re.compile(rf"\s{{0,99}}(?={_OPEN}---)")
 _FENCE_END = re.compile(rf"\n{_RULE.pattern}(\n{_TICKS})(?=\n|\Z)")
-#: First key in the header of another ADR.
 _ADR = "adr_id:"
 _GAP = r"\n[ \t]{0,99}\r?\n"
 _EMPTY_LINE = re.compile(_GAP)
@@ -31,7 +29,6 @@ _FURTHER_BEGIN = re.compile(rf"{_RULE.pattern}\n{_ADR}")
 _FURTHER_MAYBE = re.compile(
     r"(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:" + "|".join(_ADR[:size] for size in range(len(_ADR) - 1, 0, -1)) + r")?)?)\Z"
 )
-#: Stands for the closing line of a header.
 _RULE_LINE = "---"
 _CODE = re.compile(r"^[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(?:`{3,}|~{3,}).*$", re.MULTILINE)
 #: Characters of a line that are read to recognise an empty line or a fence.
@@ -48,7 +45,6 @@ def fenced(text: str) -> str:
 
 
 def _headers(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each header, from the first line of dashes to the second."""
     begin = _BEGIN.match(text)
     first = _closed(text, begin.end()) if begin else None
     found, done, code = ([first], first[1], "") if first else ([], 0, "")
@@ -67,7 +63,6 @@ def _headers(text: str) -> list[tuple[int, int]]:
 
 
 def _closed(text: str, start: int) -> tuple[int, int] | None:
-    """Return the header at ``start``; None if the header is unfinished or contains a fence."""
     end = _CLOSING.search(text, start)
     return (start, end.end()) if end and _TICKS not in text[start : end.end()] else None
 
@@ -115,7 +110,6 @@ class GrowingHeader:
         return _OPEN + self._through(text)
 
     def _through(self, piece: str) -> str:
-        """Copy header text, and close the fence after the header's closing line."""
         text = self._line + piece
         end = _CLOSED.search(text)
         if end is None:
@@ -126,7 +120,6 @@ class GrowingHeader:
         return shown + self._on(text[end.end(1) :])
 
     def _on(self, piece: str) -> str:
-        """Copy text outside of headers; hold back text that may be the beginning of another header."""
         shown: list[str] = []
         text, self._held = self._held + piece, ""
         while text:

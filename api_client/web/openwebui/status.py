@@ -1,7 +1,7 @@
 """Turn a turn's events into status lines for Open WebUI, using a fixed list of sentences.
 
-Open WebUI executes the content of some event types (``execute`` runs JavaScript in the reader's browser). Status
-events are therefore built from our own sentences and numbers; other text only fills a gap, cleaned and shortened.
+Open WebUI executes the content of some event types (``execute`` runs JavaScript), so other text only fills a gap in
+our sentences, cleaned and shortened.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def status_event(text: str, *, done: bool) -> dict[str, Any]:
 def proof_of(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
     """Write the last status line of a good answer: the result of the checks and the number of attempts.
 
-    Args:
-        changes: descriptions of the fallback's changes.
-        checked: True if the turn had validators.
+    ``changes`` describes the fallback's changes.
     """
     outcome, attempts = end.outcome, end.attempts
     if outcome == "passed_by_human":
@@ -96,7 +94,6 @@ def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | No
 
 
 def _plain(text: object, limit: int = _REASON_CHARS) -> str:
-    """Return any text as one short line without control characters and angle brackets."""
     words = " ".join(str(text or "").split())
     clean = "".join(letter for letter in words if letter.isprintable() and letter not in "<>")
     return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"
@@ -197,12 +194,7 @@ _MINUTE = 60.0
 
 
 class StatusLine:
-    """The status line of one reader; methods return the status event to send, or None for no change.
-
-    Args:
-        pages: address of the relay's pages, or empty.
-        checked: True if the turn has validators.
-    """
+    """The status line of one reader; methods return the status event to send, or None for no change."""
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
         self._locale, self._pages, self._checked = locale, pages, checked
@@ -239,13 +231,10 @@ class StatusLine:
         return self._done() if self._reason else self._show(status_event(say("writing", self._locale), done=True))
 
     def waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> Status | None:
-        """Update the line after a period without events.
+        """Update the line after a period without events; ``now`` is Unix time.
 
-        Args:
-            now: Unix time.
-            before: unfinished turns of the session that come first.
-            others: turns that get an agent before this turn, including this turn.
-            why: reason why no worker can take the turn, in the line's language; empty if a worker can.
+        ``before`` counts earlier unfinished turns of the session, ``others`` the turns that get an agent first,
+        including this turn. ``why`` says why no worker can take the turn; empty if a worker can.
         """
         minutes = int((now - self._since) / _MINUTE) if self._since else 0
         if self.queued:

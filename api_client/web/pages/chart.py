@@ -23,7 +23,7 @@ _TONE_WORDS = {
     "bad": "not passed",
     "quiet": "cancelled",
 }
-#: Share of a time slot's width that the bar fills.
+#: Share of a time slot that the bar fills.
 _FILLED = 0.78
 
 

@@ -74,7 +74,6 @@ async def answer(
 
 
 def _over(asked: LinkedQuestion) -> str:
-    """Return the words for a question that can no longer be answered."""
     turn, locale = asked.turn, asked.turn.request.locale
     decision = turn.decision
     if decision is None or decision.timed_out or round(turn.suspended_at * 1000) != asked.suspended_ms:
@@ -85,7 +84,6 @@ def _over(asked: LinkedQuestion) -> str:
 
 
 def _question(asked: LinkedQuestion) -> QuestionView:
-    """Return the question of the link, or of whatever the turn waits for now."""
     turn = asked.turn
     return question_of(turn.interruption or Interruption(kind="none"), turn.request.locale)
 

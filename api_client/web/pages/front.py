@@ -16,7 +16,6 @@ from api_client.web.pages.render import ASSETS, VERSION, page, page_router, see_
 from api_client.web.pages.visitor import COOKIE, Form, OverseerOf, VisitorOf, form_of, own_path, set_cookie, sign_in
 from api_client.web.relay.relay import Relay, RelayOf
 
-#: Rows of each list on the overview.
 _ROWS = 8
 _REFRESH_SECONDS = 5
 

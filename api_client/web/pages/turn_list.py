@@ -24,11 +24,9 @@ from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, Visitor, VisitorOf
 from api_client.web.relay.relay import Relay, RelayOf
 
-#: Turns on one page.
 _PAGE = 50
 #: Seconds after which a bulk action stops, reports its progress and offers to continue.
 _ACT_SECONDS = 10.0
-#: How many skipped turns the page names.
 _NAMED = 20
 #: Links to common lists: text of the link -> filters.
 VIEWS = {
@@ -77,13 +75,9 @@ async def list_turns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bulk:
-    """A bulk action with the turns that match its filters.
+    """A bulk action with the turns that match its filters, oldest first.
 
-    Attributes:
-        action: a key of ``ACTIONS``.
-        search: the filters; they exclude turns that begin or end after the count.
-        asked: the filters as form fields, with absolute times.
-        found: the matching turns, oldest first.
+    ``asked`` holds the filters as form fields, with absolute times.
     """
 
     action: str
@@ -130,10 +124,6 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
 
 
 async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _Bulk:
-    """Find the turns that the visitor may change with a bulk action.
-
-    Raises ``ApiError``: 400 for an unknown action or filter, 403 if the action is for operators.
-    """
     if action not in ACTIONS:
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
     if action == "drop":

@@ -1,9 +1,8 @@
 """Sign-in for visitors of the pages: a browser exchanges an API key for a cookie.
 
-The cookie is random. The store maps the hash of the cookie to the hash of the key until the sign-in expires; revoking
-the key ends the sign-in. Scripts cannot read the cookie, other sites cannot send it, and every form that changes
-something carries a token derived from the cookie. Without configured keys, the pages serve only this machine and show
-all turns; a visitor who signs in with the operator's token (``api_client.api_keys``) has an operator's rights.
+The store maps the cookie's hash to the key's hash until the sign-in expires; revoking the key ends the sign-in. Every
+form that changes something carries a token derived from the cookie. Without configured keys, the pages serve only
+this machine and show all turns; the operator's token (``api_client.api_keys``) gives an operator's rights.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ class Visitor:
     """A person who uses the pages in a browser.
 
     Attributes:
-        token: content of the cookie.
-        caller: the identity for changes and submissions; an operator may change all turns.
+        caller: the identity for changes and submissions.
         owner: owner whose turns the visitor may see; None: all owners.
         signed_in: the visitor gave an API key, or the operator's token where no keys are configured.
         new: the browser does not have the cookie yet.

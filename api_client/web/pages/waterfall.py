@@ -24,7 +24,7 @@ KINDS = {
 }
 #: Least width of a bar, in per cent; a narrower bar would be invisible.
 _NARROWEST = 0.35
-#: Possible distances between ticks of the time axis, in seconds.
+#: Distances between ticks of the time axis, in seconds.
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
 
 
@@ -60,8 +60,6 @@ class WaterfallRow:
 
 @dataclass(slots=True)
 class _Walk:
-    """Builder of the rows: the rows so far, and the kind and start of the open bar."""
-
     began: float
     rows: list[WaterfallRow] = field(default_factory=list)
     kind: str = ""

@@ -1,4 +1,4 @@
-"""Count the readers of turns at this relay, and cancel a page's turn after its last reader has left."""
+"""Count the readers of each turn, and cancel turns whose page was closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Readers:
-    """The readers of one relay. With ``grace_seconds`` 0, no turn is cancelled because its reader left."""
+    """The readers of turns at one relay; with ``grace_seconds`` 0, a turn without readers is never cancelled."""
 
     def __init__(self, client: TurnsClient, grace_seconds: float) -> None:
         self._client = client
@@ -27,12 +27,12 @@ class Readers:
         self._stops: dict[str, asyncio.Task[None]] = {}  # pending cancels, which a new reader calls off
 
     def here(self, turn_id: str) -> bool:
-        """Return whether somebody reads the turn through this relay."""
+        """Return True if somebody reads the turn through this relay."""
         return self._reading[turn_id] > 0
 
     @contextmanager
     def reading(self, turn_id: str) -> Iterator[None]:
-        """Count a reader of the turn while the context is open, and call off a pending cancel."""
+        """Count a reader of the turn during the block; a pending cancellation of the turn is dropped."""
         self._reading[turn_id] += 1
         if stop := self._stops.pop(turn_id, None):
             stop.cancel()
@@ -45,15 +45,14 @@ class Readers:
                 del self._reading[turn_id]
 
     def left(self, turn_id: str, owner: str) -> None:
-        """Cancel the turn of a page after the grace time, unless somebody reads it again."""
+        """Cancel the turn after the grace period unless its reader returns: a page's reader left before the end."""
         if self._grace_seconds and not self.here(turn_id) and turn_id not in self._stops:
             self._stops[turn_id] = asyncio.create_task(self._stop(turn_id, owner))
 
     async def moved_on(self, turn_id: str, request: TurnRequest) -> None:
-        """Cancel earlier unread turns of a chat, because the chat asks something else.
+        """Cancel earlier turns of a chat that nobody reads, because the chat has asked something else.
 
-        This affects turns that were stopped, and turns whose stream was lost at any relay. Two models that answer
-        the same message are both left alone. Raises ``StoreUnavailable`` if the store does not answer.
+        Two models that answer the same message do not cancel each other. Raises ``StoreUnavailable``.
         """
         for earlier in await self._client.sessions.unfinished(turn_id, request.session_id):
             stopped = self._stops.pop(earlier, None)
@@ -65,7 +64,6 @@ class Readers:
             log.info("stop.moved_on", turn_id=earlier)
 
     async def _unread(self, turn_id: str, request: TurnRequest) -> bool:
-        """Return whether nobody reads a turn that a page asked for with another message."""
         if self.here(turn_id):
             return False
         with suppress(TurnNotFound):
@@ -75,7 +73,7 @@ class Readers:
         return False
 
     def close(self) -> None:
-        """Call off all pending cancels: the relay stops, the turns continue."""
+        """Drop all pending cancellations when the relay stops; the turns go on."""
         for stop in self._stops.values():
             stop.cancel()
         self._stops.clear()
@@ -85,7 +83,7 @@ class Readers:
         self._stops.pop(turn_id, None)
         try:
             if await self._client.reader.followers(turn_id):
-                return  # through another relay, or in a terminal
+                return  # read through another relay or in a terminal
             await self._client.canceller.cancel(turn_id, owner=owner)
         except StoreUnavailable as error:
             log.warning("stop.failed", turn_id=turn_id, error=type(error).__name__)

@@ -1,4 +1,4 @@
-"""Links to a turn's files: each opens one file, without a key, until it expires."""
+"""Signed links to a turn's files; each link opens one file without a key until it expires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = "file"
 
 
 async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return the turn's files, each with a signed link. Raises the errors of ``TurnReader.get``."""
+    """Return the files of a successful turn with a signed link each. Raises as ``TurnReader.get``."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     if not turn.success:
         return []
@@ -33,7 +33,7 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
 
 
 async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return links to a turn's files; none where stored files cannot be listed now."""
+    """Return links to a turn's files, or an empty list if stored files are unavailable."""
     with suppress(SessionFilesError):
         return await linked_files(relay, turn_id, owner)
     return []
@@ -42,7 +42,7 @@ async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> 
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
     """Check the signature of a link to a file.
 
-    Raises ``ApiError``: 403 ``link_invalid`` if the link belongs to another file, was changed, or has expired.
+    Raises ``ApiError``: 403 ``link_invalid`` if the link has expired, was changed or belongs to another file.
     """
     number = whole(until)
     if not await relay.client.links.holds(signature, _FILE, turn_id, path, until=number):
@@ -51,5 +51,5 @@ async def require_link(relay: Relay, turn_id: str, path: str, until: str, signat
 
 
 def whole(text: str) -> int:
-    """Parse an integer parameter of an address; 0 for anything else."""
+    """Parse a non-negative whole number; return 0 for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0

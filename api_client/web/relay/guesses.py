@@ -1,7 +1,6 @@
-"""Limit wrong keys by address: ten a minute, then one every six seconds.
+"""Limit wrong keys by client address: ten in a minute, then one every six seconds.
 
-A key that an address has sent before does not count, so clients with an old key, and others at that address, are
-answered as usual. Memory is bounded: addresses beyond the limit share one place, and slow each other down.
+Repeating the same wrong key does not count. Memory is bounded: addresses that find no room share one limit.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _OTHERS = ""
 
 
 class Guesses:
-    """The wrong keys of all addresses; ``clock`` in seconds. IPv6 addresses count by their /64 network."""
+    """Counter of wrong keys by address; IPv6 addresses count by their /64 network."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -27,7 +26,7 @@ class Guesses:
         self._known: dict[tuple[str, str], None] = {}  # addresses, and hashes of keys that they have sent
 
     def require(self, address: str, key_hash: str = "") -> None:
-        """Check that the address may try a key; without its hash the key counts as new.
+        """Check that the address may try a key; a key without a hash counts as a new key.
 
         Raises ``ApiError``: 429 ``too_many_guesses``.
         """
@@ -38,7 +37,7 @@ class Guesses:
             raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
 
     def tried(self, address: str, key_hash: str, *, wrong: bool) -> None:
-        """Note that the address sent a key, and whether the key was wrong."""
+        """Record a key that the address sent; a wrong key counts once."""
         known = (network_of(address), key_hash)
         if wrong and known not in self._known:
             self.wrong(address)
@@ -48,12 +47,12 @@ class Guesses:
             del self._known[next(iter(self._known))]
 
     def wait(self, address: str) -> float:
-        """Return the seconds until this address may try again; 0 for now."""
+        """Return the seconds until the address may try again; 0 means now."""
         ahead = self._full.get(self._place(address), 0.0) - self._clock()
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 
     def wrong(self, address: str) -> None:
-        """Count a wrong key of this address."""
+        """Count a wrong key of the address."""
         place, now = self._place(address), self._clock()
         self._full[place] = max(self._full.get(place, now), now) + _SECONDS_EACH
 

@@ -1,4 +1,4 @@
-"""Group client addresses into networks, as limits count them."""
+"""Group client addresses for limits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ipaddress
 from functools import lru_cache
 
 
-@lru_cache(maxsize=1024)  # a connection asks twice, and clients come again
+@lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
-    """Return the address that limits count: of IPv6 the /64 network."""
+    """Return the unit that limits count: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Links to a turn's question: the holder of a link may answer that question once, while the turn waits."""
+"""Signed links to the question of a suspended turn; the holder of a link may answer the question once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _QUESTION = "question"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedQuestion:
-    """The question of a link.
+    """The question that a link leads to.
 
     Attributes:
-            turn: the turn's present record. suspended_ms: when the question suspended it, in milliseconds since the
-            epoch.
-            until: when the question expires, in seconds since the epoch.
+        turn: the turn in its present state.
+        suspended_ms: when the question was asked, in Unix milliseconds.
+        until: when the time for an answer ends, in Unix seconds.
     """
 
     turn: Turn
@@ -35,16 +35,16 @@ class LinkedQuestion:
 
     @property
     def waits(self) -> bool:
-        """Return whether the question can still be answered."""
+        """True if the question can still be answered."""
         turn = self.turn
         same = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == self.suspended_ms
         return same and turn.interruption is not None and time.time() < self.until
 
 
 async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
-    """Return the path of the link to a new question; empty if its owner may not answer it.
+    """Return the path of the link to a new question; empty if the turn's owner may not answer it.
 
-    If a link alone is not enough, the path leads to the turn's page, behind the sign-in.
+    If a link alone is not enough, the path leads to the turn's page.
     """
     body = event.body
     asked = body.interruption if isinstance(body, TurnSuspended) else None
@@ -58,10 +58,10 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
 
 
 async def asked_by(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
-    """Return the question of a link, even if it is no longer open.
+    """Return the question that a link leads to, even if the question is no longer open.
 
-    Raises ``BadRequest`` ``link_invalid`` for a forged link, which is recorded if the turn exists; ``TurnNotFound``
-    if the turn is no longer kept.
+    Raises ``BadRequest`` (``link_invalid``) if this installation did not sign the link, which goes to the audit log,
+    and ``TurnNotFound``.
     """
     links, suspended_ms, number = relay.client.links, whole(suspended), whole(until)
     if await links.made(signature, _QUESTION, turn_id, str(suspended_ms), until=number):

@@ -1,4 +1,4 @@
-"""State of a relay for its routes: settings, client, readers, keys and counters."""
+"""The state of a running relay, as its routes use it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,18 @@ from api_client.web.relay.guesses import Guesses
 
 #: Packs a turn's export (``history.export``) into a ZIP archive for a bug report.
 Pack: TypeAlias = Callable[[dict[str, Any]], bytes]
-#: Retry-After while too many requests are in progress.
 _AGAIN_SECONDS = 1
 
 
 class Busy:
-    """Counts the requests in progress of each owner: reading a body, awaiting an answer, streaming.
-
-    A request counts from the moment its owner is known until its answer is sent or its caller has left.
-    """
+    """Counter of the requests in progress by owner, each until its response is sent or its client disconnects."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
 
     @contextmanager
     def request(self, owner: str, most: int) -> Iterator[None]:
-        """Count one request of the owner, of which ``most`` may be in progress (0 for no limit).
+        """Count a request of the owner during the block; ``most`` may be in progress (0: no limit).
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
@@ -55,7 +51,7 @@ class Busy:
 
 @dataclass(slots=True)
 class Traffic:
-    """The relay's traffic: answers since its start by HTTP status, and open event streams."""
+    """The relay's traffic: responses since its start by HTTP status, and open event streams."""
 
     answers: Counter[int] = field(default_factory=Counter)
     streams: int = 0
@@ -63,12 +59,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The state of a running relay. ``stopping`` is set when the relay is asked to stop.
-
-    Attributes:
-            pack: builds bundles; None if pages offer none.
-            busy: requests in progress. guesses: wrong keys at the sign-in. traffic: what was served.
-    """
+    """The state of a running relay; ``stopping`` is set once the relay is asked to stop."""
 
     settings: Settings
     client: TurnsClient
@@ -82,7 +73,7 @@ class Relay:
 
 
 def relay_of(request: Request) -> Relay:
-    """Return the relay that serves this request."""
+    """Return the relay that serves the request."""
     return cast("Relay", request.app.state.relay)
 
 

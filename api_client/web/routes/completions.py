@@ -60,7 +60,7 @@ async def show_model(model: str, relay: RelayOf, holder: Holder) -> Response:
 
 @router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(TurnBody))
 async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Answer a conversation. The turn continues if the caller leaves."""
+    """Answer a conversation. The turn goes on if the client disconnects."""
     ask = await ask_of(request, relay, caller)
     if ask.task:
         await require_rate(relay, caller)
@@ -80,9 +80,9 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 
 async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat", read: ReadAsk = read_ask) -> Ask:
-    """Read a request for an answer; ``route`` is its name in policies.
+    """Read a chat request from an HTTP request; ``route`` is the route's name in policies.
 
-    Raises ``ApiError``: 4xx with the wrong fields.
+    Raises ``ApiError``: 4xx with the invalid fields.
     """
     headers, settings = request.headers, caller.settings(relay.settings)
     # The store is asked which versions were rolled back.

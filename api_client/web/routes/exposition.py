@@ -1,6 +1,6 @@
-"""Counters and gauges in Prometheus' format, with the labels of the counters' table.
+"""Render counters and gauges in the format of Prometheus.
 
-Counters come from the store, so they survive restarts, and all relays of an installation answer the same.
+Counters come from the store, so they survive restarts, and all relays of an installation give the same values.
 """
 
 from __future__ import annotations
@@ -40,17 +40,15 @@ _STATUSES = (200, 429, 500, 503)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """An installation at one moment, as one relay sees it.
+    """Measurements of an installation at one moment, as one relay sees it.
 
     Attributes:
-            queues: number of Celery messages by queue.
-            gauges: those of the capabilities.
-            store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0 for none); None if not
-            permitted.
-            disk_bytes, disk_free_bytes: of HELIX_ROOT's file system, as this relay sees it.
-            gc_at: when `turns gc` last ended, in seconds since the epoch; 0 for never.
-            streams: event streams open at this relay. answers: HTTP status -> answers of this relay since its
-            start.
+        queues: queue -> Celery messages that no worker has taken.
+        lined_up: priority -> turns in the fair queue.
+        store_bytes: memory of the store; None if the store's user may not ask.
+        store_limit_bytes: ``maxmemory`` of the store; 0: no limit.
+        gc_at: Unix time at which `turns gc` last ended; 0: never.
+        answers: HTTP status -> responses of this relay since its start.
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
@@ -66,7 +64,7 @@ class Vitals:
 
 
 async def read_vitals(relay: Relay) -> Vitals:
-    """Read figures of the store, the disk and the relay. Raises ``StoreUnavailable`` if the store does not answer."""
+    """Measure the store, the disk and the relay. Raises ``StoreUnavailable``."""
     client = relay.client
     memory: dict[str, Any] = {}
     with suppress(ResponseError):  # the store's user may not ask
@@ -88,7 +86,7 @@ async def read_vitals(relay: Relay) -> Vitals:
 
 
 def metric_name(name: str) -> str:
-    """Return a counter's name in Prometheus, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
+    """Return the Prometheus name of a counter, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
     if name.startswith("time."):
         return f"helix_{name.removeprefix('time.')}_seconds"
     return f"{_MONEY.get(name, 'helix_' + name.replace('.', '_'))}_total"
@@ -104,7 +102,7 @@ class _Installation(Collector):
         self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family, including those without counts."""
+        """Yield every metric family, including families without counts."""
         yield from _of_standing(self._standing)
         yield from _of_vitals(self._vitals)
         for name, entry in COUNTERS.items():
@@ -220,5 +218,5 @@ def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) 
 
 
 def exposition(counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> bytes:
-    """Return the text of ``GET /metrics``."""
+    """Render the text of ``GET /metrics``."""
     return generate_latest(_Installation(counters, standing, vitals))

@@ -1,4 +1,4 @@
-"""List suspended turns and decide on them. Owners have their own turns, operators all."""
+"""List suspended turns and decide on them; owners see their own turns, operators all turns."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ router = APIRouter()
 
 @router.get("/v1/inbox", response_model=None)
 async def list_inbox(relay: RelayOf, owner: Reach) -> Response:
-    """List the turns that wait for a decision, longest waiting first."""
+    """List the turns that await a decision, longest waiting first."""
     turns = await relay.client.inbox.suspended(owner=owner)
     return JSON({"object": "list", "data": [turn_object(turn) for turn in turns]})
 
 
 @router.get("/v1/inbox/{turn_id}", response_model=None)
 async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
-    """Return a turn with what a decision needs: the result that an approval accepts, and its issues."""
+    """Return a suspended turn with the answer that an approval would accept and the problems of the answer."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     return JSON({**turn_object(turn), **proposal(turn, attempts)})
@@ -34,7 +34,10 @@ async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
 
 @router.post("/v1/inbox/{turn_id}/decision", response_model=None, openapi_extra=operation(DecisionBody))
 async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Decide on a turn. Repeating a decision with its ``decision_id`` changes nothing; a different one gets 409."""
+    """Decide on a suspended turn.
+
+    Repeating a decision with its ``decision_id`` changes nothing; a different later decision gets 409.
+    """
     if caller.keyless and not caller.operator:
         raise needs_token()
     body = read(DecisionBody, await read_object(request, relay.settings.max_body_bytes))

@@ -1,4 +1,4 @@
-"""``/v1/notices/dead``: resend and drop notifications that were given up."""
+"""``/v1/notices/dead``: resend or drop notifications whose delivery was given up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter()
 
 
 class NoticesBody(Body):
-    """The selected notifications: those of ``notice_ids``, or all."""
+    """The body that selects notifications: those in ``notice_ids``, or all."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,20 +30,19 @@ class NoticesBody(Body):
 
 @router.post(GIVEN_UP.api + "/resend", response_model=None, openapi_extra=operation(NoticesBody))
 async def resend(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Deliver given-up notifications for another day, under the same ids. All or none."""
+    """Try to deliver notifications for another day, under the same ids; all of them or none."""
     named = await _named(request, relay, caller)
     return JSON({"resent": await relay.client.notices.send_again(named, by=name_caller(caller.owner))})
 
 
 @router.post(GIVEN_UP.api + "/drop", response_model=None, openapi_extra=operation(NoticesBody))
 async def drop(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Remove notifications from the list of given-up ones."""
+    """Remove notifications from the list of undelivered notifications."""
     named = await _named(request, relay, caller)
     return JSON({"dropped": await relay.client.notices.drop(named, by=name_caller(caller.owner))})
 
 
 async def _named(request: Request, relay: Relay, caller: Caller) -> list[str]:
-    """Return the selected notifications of an operator's body; empty for ``all``."""
     require_operator(caller, GIVEN_UP.doing)
     body = read(NoticesBody, await read_object(request, relay.settings.max_body_bytes))
     if bool(body.notice_ids) == bool(body.all):

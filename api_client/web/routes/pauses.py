@@ -37,7 +37,7 @@ class PauseBody(Body):
 
 @router.post(PAUSES.api, response_model=None, openapi_extra=operation(PauseBody))
 async def pause(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Start a pause. A repeat replaces reason and end."""
+    """Start a pause; repeating the request replaces the reason and the end."""
     require_operator(caller, PAUSES.doing)
     body = read(PauseBody, await read_object(request, relay.settings.max_body_bytes))
     if body.seconds and body.until:
@@ -60,7 +60,7 @@ async def resume_intake(what: str, relay: RelayOf, caller: Asker) -> Response:
 
 @router.delete(PAUSES.api + "/{what}/{name:path}", response_model=None)
 async def resume(what: str, name: str, relay: RelayOf, caller: Asker) -> Response:
-    """End a pause, and an open breaker if it is of a model. Idempotent."""
+    """End a pause; for a model, also close its circuit breaker. Ending a pause twice is harmless."""
     return await _resume(what, name, relay, caller)
 
 

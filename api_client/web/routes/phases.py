@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/phases")
 
 
 class PhasesBody(Body):
-    """The body of ``/v1/phases``; ``read_phases`` reads the phases, like those of a file."""
+    """The body of ``/v1/phases``; ``read_phases`` validates the phases, like the phases of a file."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["directory", "phases"]})
 
@@ -47,7 +47,7 @@ class PhasesBody(Body):
 
 @router.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
 async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Store a turn for each phase and return at once. Gates that run commands are for operators."""
+    """Submit a turn for each phase and return at once. Only operators may submit gates that run commands."""
     key = read_idempotency_key(request.headers)
     body = read(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
     directory, locale = body.directory or "", body.locale or ""
@@ -100,9 +100,9 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
-    """Refuse phases that no worker could run: missing folder, or inputs that are links or pipes.
+    """Refuse phases that no worker could run.
 
-    Raises ``BadRequest`` for the folder, ``PhaseError`` for all inputs.
+    Raises ``BadRequest`` if the folder is missing, ``PhaseError`` if an input is a link or a pipe.
     """
     root = settings.root.resolve()
     if problem := directory_problem(root, directory):

@@ -1,4 +1,4 @@
-"""``GET`` routes of the resources that operators list."""
+"""``GET`` routes for the resources that operators list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from api_client.web.wire import JSON
 
 router = APIRouter()
 
-#: Most rows of an answer.
 _MOST = 1000
 
 

@@ -1,7 +1,7 @@
-"""Objects of the Responses API, and the events of a streamed response.
+"""Build the objects of the Responses API, and the events of a streamed response.
 
-The events derive from the turn's log alone, with the same order and numbers each time. So a reader can continue
-after any number, at any relay, even after the end. Text is held back until it is accepted.
+The events derive only from the turn's log, so their order and numbers are always the same, and a reader can resume at
+any relay. Text is sent only once it is accepted.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _OPENING = 2
 
 
 def status_of(turn: Turn) -> str:
-    """Return OpenAI's status for the turn's state."""
+    """Return OpenAI's status for a turn: queued, in_progress, completed, failed or cancelled."""
     if turn.state is TurnState.FINISHED:
         return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
     return "in_progress" if turn.delivery else "queued"
 
 
 def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
-    """Return the turn as a response, with its usage. Its field ``turn`` has what OpenAI's fields cannot say."""
+    """Build the response object of a turn; its field ``turn`` extends OpenAI's fields."""
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
     text = answer_text(turn.response, turn.markers)
@@ -72,7 +72,7 @@ def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
 
 
 class ResponseEvents:
-    """Generates the events of one response. Pass all of the turn's events to ``render``, from the first."""
+    """Converter from a turn's events to the events of a response; needs all events from the first."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
@@ -113,9 +113,9 @@ class ResponseEvents:
         return opening + self._number(self._ending())
 
     def broken(self, error: ApiError) -> Payload:
-        """Return the error payload of a stream that cannot continue.
+        """Return the payload that reports a broken stream.
 
-        It has no number of its own, so that a reader can resume.
+        The payload repeats the last event's number, so that a reader can resume after that event.
         """
         body = error.body()["error"]
         named = {name: body[name] for name in ("code", "message", "param")}
@@ -150,7 +150,7 @@ class ResponseEvents:
 
 
 def last_number(turn: Turn) -> int:
-    """Return the number of the response's last event so far."""
+    """Return the number of the response's latest event."""
     opening = _OPENING if turn.delivery else _OPENING - 1
     if turn.state is not TurnState.FINISHED:
         return opening

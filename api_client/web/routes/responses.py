@@ -41,7 +41,7 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(ResponseBody))
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else after the turn's end."""
+    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
     ask = await ask_of(request, relay, caller, "responses", read_response_ask)
     if ask.task:
         await require_rate(relay, caller)
@@ -64,9 +64,9 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 
 def _task_answer(ask: Ask) -> Response:
-    """Answer a background request of a chat interface without a turn.
+    """Answer a background request without a turn.
 
-    Open WebUI's view that merges answers reads the stream itself, and only understands chunks of chat completions.
+    Open WebUI's merge view parses the stream itself and understands only chunks of chat completions.
     """
     if ask.stream and ask.open_webui:
         return task_answer(ask)
@@ -91,7 +91,7 @@ def _task_answer(ask: Ask) -> Response:
 async def show(
     response_id: str, relay: RelayOf, owner: Reach, stream_it: Streamed = False, starting_after: After = None
 ) -> Response:
-    """Return the response or, with ``stream``, its events: all, or those after number ``starting_after``."""
+    """Return the response, or stream its events with ``stream``, all or those after ``starting_after``."""
     turn = await _turn(relay, response_id, owner)
     if starting_after is not None:
         if not stream_it:
@@ -107,7 +107,7 @@ async def show(
 
 @router.post("/{response_id}/cancel", response_model=None)
 async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Cancel the turn. Repeating this, or cancelling a finished turn, changes nothing."""
+    """Cancel the turn. Cancelling twice, or cancelling a finished turn, changes nothing."""
     turn = await _turn(relay, response_id, owner)
     await act(relay.client, "cancel", turn.turn_id, by=name_caller(caller.owner), owner=owner)
     turn = await relay.client.reader.get(turn.turn_id, owner=owner)
@@ -121,9 +121,9 @@ async def _used(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield the response's events after number ``after``. The last one ends the response or reports a lost stream.
+    """Yield the response's events after a number; the last event ends the response or reports a broken stream.
 
-    With ``reply``, the caller is the one who asked: whether the reader leaves early or reads to the end is noted.
+    With ``reply``, also record whether the reader leaves early or reads to the end.
     """
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
@@ -148,7 +148,6 @@ async def stream(
 
 
 async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
-    """Return the turn of a response. Raises ``TurnNotFound`` if the owner has no such response."""
     if not response_id.startswith(PREFIX):
         raise TurnNotFound(response_id)
     whole = await find_turn(relay.client.lists, response_id.removeprefix(PREFIX), owner=owner)

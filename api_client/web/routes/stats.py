@@ -1,4 +1,4 @@
-"""``/v1/stats`` and ``/metrics``: figures of all owners, for keys with that right."""
+"""``/v1/stats`` and ``/metrics``: figures of all owners, for callers with the right to read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(dependencies=[MayReadMetrics])
 
 @router.get("/v1/stats", response_model=None)
 async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: str = "", against: str = "") -> Response:
-    """Return the figures of the last ``since``, broken down, beside those of the same time ``against`` earlier."""
+    """Return the figures of the last ``since``, optionally by a dimension and compared with an earlier period."""
     if by not in {"", *BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {shown(by)}", param="by")
     seconds = _span("since", since)
@@ -34,7 +34,7 @@ async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: s
 async def show_retry_rate(
     relay: RelayOf, since: str = "1h", by: str = "", every: str = "", model: str = ""
 ) -> Response:
-    """Return how often agents were asked again in the last ``since``, broken down, and by minute, hour or day."""
+    """Return the retry rate of the last ``since``, optionally by a dimension and per minute, hour or day."""
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
     try:
@@ -48,7 +48,7 @@ async def show_retry_rate(
 
 @router.get("/metrics", response_model=None)
 async def show_metrics(relay: RelayOf) -> Response:
-    """Return counters and gauges for Prometheus."""
+    """Return all counters and gauges in the format of Prometheus."""
     text = exposition(
         await relay.client.figures.totals(), await relay.client.workers.standing(), await read_vitals(relay)
     )

@@ -1,4 +1,4 @@
-"""The files of a turn, listed and sent to its owner; single files to holders of a signed link."""
+"""List a turn's files and send them to the turn's owner or to holders of a signed link."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from api_client.web.wire import JSON
 router = APIRouter(prefix="/v1/turns")
 
 
-#: Bytes read at once.
 _PIECE = 256 * 1024
 #: An agent's files must not run: they are saved, not opened, and have no rights and no origin if a browser opens
 #: them all the same. Other sites may show them as images, as Open WebUI does.
@@ -41,14 +40,14 @@ signed = APIRouter(include_in_schema=False)
 
 @router.get("/{turn_id}/files", response_model=None)
 async def list_files(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
-    """List the files of the accepted answer, each with a link that needs no key until it expires."""
+    """List the files of the accepted answer; each file's link works without a key until it expires."""
     data = [{"object": "turn.file", **each.to_dict()} for each in await linked_files(relay, turn_id, owner)]
     return JSON({"object": "list", "data": data})
 
 
 @router.get("/{turn_id}/files/{path:path}", response_model=None)
 async def send_file(turn_id: Named, path: str, request: Request, relay: RelayOf, owner: Reach) -> Response:
-    """Send a file, whole or the requested ``Range``."""
+    """Send a file, or the requested ``Range`` of it."""
     return await _sent(request, relay, turn_id, path, owner)
 
 
@@ -56,7 +55,7 @@ async def send_file(turn_id: Named, path: str, request: Request, relay: RelayOf,
 async def send_linked_file(
     turn_id: str, path: str, request: Request, relay: RelayOf, until: str = "", signature: str = ""
 ) -> Response:
-    """Send a file to the holder of its link."""
+    """Send a file to the holder of a signed link."""
     if not needs_key(relay):
         require_local(request)
     await require_link(relay, turn_id, path, until, signature)
@@ -90,7 +89,6 @@ async def _sent(request: Request, relay: Relay, turn_id: str, path: str, owner: 
 
 
 async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
-    """Yield the bytes of a file in pieces, and close the file in any case."""
     try:
         while start < end and (piece := await asyncio.to_thread(os.pread, fd, min(_PIECE, end - start), start)):
             yield piece
@@ -100,7 +98,7 @@ async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _range(asked: str, size: int) -> tuple[int, int]:
-    """Return the first byte and the end of a ``Range``; the whole file if several ranges are requested.
+    """Return the start and end of the requested byte range; several ranges give the whole file.
 
     Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """

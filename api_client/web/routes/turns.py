@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/turns")
 
 
 class ReplayBody(Body):
-    """The body of ``/v1/turns/{turn_id}/replay``: the differences from the turn."""
+    """The body of ``/v1/turns/{turn_id}/replay``: another model or message, if any."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,10 +62,10 @@ async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Respon
 async def list_turns(
     request: Request, relay: RelayOf, owner: Reach, limit: int = Query(50, ge=1, le=200), cursor: str = ""
 ) -> Response:
-    """List matching turns without their answers: unfinished ones first, then finished ones, each newest first.
+    """List matching turns without their answers: unfinished turns first, then finished ones, each newest first.
 
-    An operator's key sees every owner's turns, any other key its own. A page may end early if the search took too
-    long; ``next`` is the cursor of the next page, null on the last one.
+    An operator sees the turns of all owners, any other caller its own. A page may be short if the search took too
+    long; ``next`` is the cursor of the next page, null on the last page.
     """
     search = search_of(request.query_params, owner)
     page = await relay.client.lists.page(search, after=place_of(cursor), count=limit)
@@ -94,16 +94,16 @@ async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Respons
 @router.post("/{turn_id}/cancel", response_model=None)
 @router.delete("/{turn_id}", response_model=None)
 async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Cancel the turn. Repeating this, or cancelling a finished turn, changes nothing."""
+    """Cancel a turn. Cancelling twice, or cancelling a finished turn, changes nothing."""
     await act(relay.client, "cancel", turn_id, by=name_caller(caller.owner), owner=owner)
     return JSON(turn_object(await relay.client.reader.get(turn_id, owner=owner)))
 
 
 @router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
 async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Submit a finished turn again as a new turn: unchanged, with another ``model``, or with another ``message``.
+    """Submit a finished turn again as a new turn, with the same or another ``model`` and ``message``.
 
-    The same replay twice makes one new turn.
+    Repeating the same request creates no second turn.
     """
     asked = read(ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {})
     change = Change(model=asked.model or "", prompt=asked.message or "")
@@ -115,9 +115,9 @@ async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: R
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
 async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner: Reach) -> Response:
-    """Stream the turn's events from the first, or after ``Last-Event-ID``, until ``turn.finished``.
+    """Stream the turn's events, from the first or after ``Last-Event-ID``, until ``turn.finished``.
 
-    A reader that has all events of a finished turn gets 204, which tells an ``EventSource`` not to reconnect.
+    A reader that already has all events of a finished turn gets 204, so that an ``EventSource`` does not reconnect.
     """
     given = request.headers.get("last-event-id", "")
     try:
@@ -138,7 +138,7 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """Yield the events as frames. A reader of another history is told to discard what it has."""
+    """Yield the turn's events as frames; tell a reader of another log to discard its events."""
     yield _frame(reset("the id is not of this log")) if stranger else PING
     try:
         with relay.readers.reading(turn.turn_id):
@@ -151,5 +151,4 @@ async def stream(
 
 
 def _frame(event: Event) -> bytes:
-    """Return the event as a frame with its id; ``log.reset``, which is in no log, has none."""
     return event_frame(event.kind, event.to_dict(), event.event_id if event.seq else "")

@@ -18,7 +18,7 @@ router = APIRouter()
 
 @router.post(WORKERS.api + "/{name}/{order}", response_model=None)
 async def order(name: str, order: WorkerOrder, relay: RelayOf, caller: Asker) -> Response:
-    """Order a worker to take nothing new (quiet), to exit when idle (drain) or now (stop), or to resume."""
+    """Order a worker to take no new tasks (quiet), stop when idle (drain), stop now (stop) or resume (resume)."""
     require_operator(caller, WORKERS.doing)
     whole = await order_worker(relay.client, name, order, by=name_caller(caller.owner))
     return JSON({"object": "worker", "name": whole, "order": order.value})

@@ -109,7 +109,6 @@ async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIte
 
 
 async def _attached(relay: Relay, page: PageReply) -> str:
-    """Return the text below the answer: a note if configured, and links to files if the reader can open them."""
     added, reply = list[str](), page.reply
     try:
         if (note := relay.settings.chat_note == "yes") or page.asked:
@@ -123,7 +122,6 @@ async def _attached(relay: Relay, page: PageReply) -> str:
 
 
 async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
-    """Return the payloads of a question with its link, for a chat whose reader can follow it."""
     reply = page.reply
     question = question_of(body.interruption, reply.locale) if body.interruption else None
     if not (reply.page and reply.pages and question and question.chat):
@@ -137,7 +135,6 @@ async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspe
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:
-    """Return the last frames of a stream that cannot continue."""
     reply, line = page.reply, list[Payload]()
     lost = broken(error, reply.turn_id, reply.locale)
     if page.progress:
@@ -147,12 +144,12 @@ def _broken(error: Exception, page: PageReply) -> list[bytes]:
 
 
 async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
-    """Return the frames for a period without events: a ping and, for Open WebUI, an updated status line."""
+    """Return a ping and, for Open WebUI, an updated status line, after a period without events."""
     if not page.progress:
         return [PING]
     before, others, why = 0, 0, ""
     if page.progress.queued:
-        with suppress(StoreUnavailable):  # the next ping tries again
+        with suppress(StoreUnavailable):
             place = await relay.client.sessions.place(page.reply.turn_id, page.reply.session_id)
             before, others = place.before, place.waiting
             turn = await relay.client.reader.get(page.reply.turn_id)
@@ -164,7 +161,6 @@ async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
 
 
 async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
-    """Return the frames for an event; ``seen`` is the number of the last event before this reader came."""
     page.asked = page.asked or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
         if event.final and page.reply.page:

@@ -1,15 +1,8 @@
 """Track the draft that a page shows while its turn goes on, as a series of edits.
 
-Text is shown as it arrives and removed when the draft becomes void: when the attempt is lost, restarted, incomplete
-or rejected, or the store has lost the event log. Three drafts stay on the page:
-
-- a draft that lacks only named parts (step marker, section, header): code inserts the parts (surgical retry), and the
-  agent's text for the parts is not shown;
-- a draft that a fallback repairs;
-- a draft that broke off and that the next attempt continues: the new attempt repeats the draft, and only new text is
-  added.
-
-In the end the page shows the accepted answer in the form of ``Reply.text``, or nothing.
+Text is shown as it arrives and removed when the draft becomes void. A draft stays if it lacks only named parts (step
+marker, section, header), which code inserts (surgical retry), if a fallback repairs it, or if the next attempt
+continues it. In the end the page shows the accepted answer, or nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +71,6 @@ class Draft:
         return []
 
     def _visible(self, text: str) -> str:
-        """Return the text that becomes visible."""
         seen = self._coming.feed(text)
         return self._header.feed(seen) if self._reply.status else seen
 
@@ -123,7 +115,6 @@ class Draft:
 
 
 def _same(one: str, other: str) -> int:
-    """Return the length of the common beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

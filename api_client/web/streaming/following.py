@@ -49,11 +49,8 @@ async def follow(
 ) -> AsyncGenerator[Event | None]:
     """Yield a turn's events, and None for a ping. Close the iterator with ``aclosing``.
 
-    Args:
-        patience: seconds that the caller waits while the turn is suspended.
-        start: position of the first event, as for ``TurnReader.follow``.
-
-    Raises ``RelayStopping``, ``WaitsForPerson`` and the errors of ``TurnReader.follow``.
+    ``patience``: seconds that the caller waits while the turn is suspended. Raises ``RelayStopping``,
+    ``WaitsForPerson`` and the errors of ``TurnReader.follow``, whose arguments are ``start``.
     """
     events = relay.client.reader.follow(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
@@ -123,8 +120,7 @@ async def in_one_piece(
 ) -> Response:
     """Wait for the end of a turn and send its answer without streaming. Raises as ``result``.
 
-    Args:
-        body: builds the JSON body; None means that the turn has no answer, and its error is sent.
+    ``body`` builds the JSON body, or returns None if the turn has no answer.
     """
     turn, used = await result(request, relay, reply.turn_id, reply.owner, reply.locale)
     headers = {"x-turn-id": reply.turn_id}
@@ -143,7 +139,7 @@ async def _gone(request: Request) -> None:
 async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
     """Wait for a task and return its result.
 
-    Raises ``RelayStopping`` if the relay stops first, ``ClientDisconnect`` if the client disconnects first.
+    Raises ``RelayStopping`` or ``ClientDisconnect`` if the relay stops or the client disconnects first.
     """
     await asyncio.wait({task, stopping, *gone}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
@@ -163,8 +159,7 @@ def _end(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -
 async def _ended(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
     """Cancel a task until it ends, then close its event stream.
 
-    On Python 3.11 ``asyncio.wait_for``, which the store's client uses, may swallow a cancellation, so one is not
-    enough.
+    On Python 3.11 ``asyncio.wait_for`` may swallow a cancellation, so one is not enough.
     """
     while not task.done():
         task.cancel()

@@ -36,15 +36,13 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The reply to one chat request: the values that all its parts share.
+    """The values that all parts of the reply to one chat request share.
 
     Attributes:
         created: Unix time in seconds.
         status: the caller is Open WebUI: send progress as status events inside chunks, show no marker.
         checked: the turn has validators.
         pages: address of the relay's pages without a trailing slash; empty if unknown.
-        include_usage: end the stream with a chunk that holds the usage.
-        owner: owner of the turn.
         question: hash that identifies repeated requests, or empty.
         page: Open WebUI shows the reply as it arrives.
     """
@@ -75,8 +73,8 @@ class Reply:
     def text(self, response: str, spans: Sequence[Span]) -> str:
         """Return an accepted answer as the caller reads it, without step markers.
 
-        Open WebUI draws comments as text and YAML headers as headings, so its answer has no effective marker at all,
-        and fenced headers. The file response.md and ``/v1/turns`` keep the original text.
+        For Open WebUI, which draws comments as text and YAML headers as headings, also remove other markers and fence
+        headers.
         """
         return fenced(page_text(response, spans)) if self.status else answer_text(response, spans)
 
@@ -129,10 +127,7 @@ def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
 def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
     """Build the API error for a turn that ended without an answer.
 
-    Args:
-        outcome: the turn's outcome, which is also the error's code.
-        error: the error that the turn recorded.
-        locale: language of the message if the turn recorded none.
+    ``outcome`` is also the error's code; ``locale`` is used if the turn recorded no message.
     """
     error = error or TurnError()
     message = error.message or _message(outcome, error.issues, locale)

@@ -90,7 +90,6 @@ class _DraftPage(PageReply):
         return [*super().catch_up(), *self._changed(self._all())]
 
     def _writing(self, edits: list[Edit]) -> list[Payload]:
-        """Return the status that ends with the first text of a draft."""
         return self.line(self.progress.writing()) if self.progress and any(edit.added for edit in edits) else []
 
     def _all(self) -> list[Edit]:
@@ -107,8 +106,8 @@ class _DraftPage(PageReply):
 class LivePage(_DraftPage):
     """A streamed reply that shows text as it arrives and removes void text.
 
-    Open WebUI accepts frames of the Responses API between ordinary chunks. The frame ``response.output_text.done``
-    sets the whole text, so it can also shorten the text. Open WebUI stores the last state.
+    Open WebUI accepts frames of the Responses API between chunks; ``response.output_text.done`` sets the whole text,
+    so it can also shorten the text.
     """
 
     def __init__(self, reply: Reply) -> None:

@@ -1,7 +1,7 @@
 """Sum the usage of all attempts of a turn, in the shapes of OpenAI's two APIs.
 
-Tokens and costs are the numbers that the agents reported, or zero. The sum includes rejected, lost and repeated runs,
-which are also listed separately, because a client pays for all runs that its answer took.
+Numbers are those that the agents reported. The sum includes rejected, lost and repeated runs, for which a client also
+pays.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class TurnUsage:
                 pass
 
     def _add(self, used: Mapping[str, Any]) -> int:
-        """Add the usage of one run and return its tokens."""
         given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
         self._input += given
         self._output += made
@@ -50,7 +49,6 @@ class TurnUsage:
         return given + made
 
     def _details(self) -> Payload:
-        """Return the fields that OpenAI does not have: runs, tokens of failed runs, cost in US dollars."""
         return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
 
     def usage(self) -> Payload:

@@ -1,5 +1,4 @@
-// Refreshes a page that shows something going on, and copies ids. Without this script the page is the same, stands still,
-// and one click on an id selects all of it.
+// Refreshes pages with live data and copies ids. Without this script, pages do not refresh, and a click selects an id.
 "use strict";
 
 const LONGEST_WAIT = 60000;
@@ -14,7 +13,7 @@ function busy() {
   return document.hidden || String(getSelection()) !== "" || (focused && ["INPUT", "SELECT", "TEXTAREA"].includes(focused.tagName));
 }
 
-// The elements that are what one is: of its kind, and leading to the same.
+// Find the elements that match `element` in tag, href, name and value.
 function kin(root, element) {
   const same = (other) => ["href", "name", "value"].every((one) => other.getAttribute(one) === element.getAttribute(one));
   return [...root.querySelectorAll(element.tagName)].filter(same);
@@ -68,7 +67,7 @@ async function copy(button) {
   try {
     await navigator.clipboard.writeText(id.textContent);
     button.textContent = "Copied";
-  } catch { // without TLS, but on this machine, browsers give pages no clipboard
+  } catch { // browsers give pages no clipboard without TLS
     getSelection().selectAllChildren(id);
     button.textContent = "Selected: press Ctrl+C";
   }

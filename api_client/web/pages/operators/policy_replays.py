@@ -36,7 +36,6 @@ async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, v
 
 
 async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
-    """Return the answer of an attempt, or None if retention has removed the turn."""
     try:
         attempts = await relay.client.reader.attempts(turn_id)
     except TurnNotFound:

@@ -19,13 +19,10 @@ from api_client.web.pages.visitor import Form, OverseerOf, VisitorOf
 from api_client.web.relay.relay import RelayOf
 
 router = page_router()
-#: Most rows of a table.
 _ROWS = 100
 
 
 def _show(page: ResourcePage) -> Callable[..., Awaitable[Response]]:
-    """Create the handler that shows a page of resources to operators."""
-
     async def show(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
         return visited(
             page.template,
