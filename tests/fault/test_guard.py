@@ -268,7 +268,7 @@ DIES_BEFORE_IT_SWEEPS = """
 import os, signal, sys
 from worker.runners.guard import guard
 del sys.argv[1]  # the module's name
-guard.Guard._sweep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+guard.Guard._sweep_leftovers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 guard.main()
 """
 
@@ -364,15 +364,15 @@ def test_stopping_does_not_wait_for_a_frozen_guard(
 WORKER = """
 import math, os, signal, sys, threading, time
 from pathlib import Path
-from worker.runners.guard.processes import Processes
-agents = Processes()
-agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
+from worker.runners.guard.processes import AgentProcesses
+agents = AgentProcesses()
+agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + float(sys.argv[3]))
-print(agents.start(), agent.read(60).decode().strip(), flush=True)
+print(agents.start_guard(), agent.read_output(60).decode().strip(), flush=True)
 if len(sys.argv) > 4 and os.fork() == 0:
     print(os.getpid(), flush=True)
     time.sleep(600)
-print(agent.wait(60), flush=True)
+print(agent.wait_for_end(60), flush=True)
 """
 
 

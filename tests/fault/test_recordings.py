@@ -25,17 +25,17 @@ SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
 WORKER = """
 import sys, time
 from pathlib import Path
-from worker.runners.guard.processes import Processes
-agents = Processes()
-agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
+from worker.runners.guard.processes import AgentProcesses
+agents = AgentProcesses()
+agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
 for _ in range(int(sys.argv[4])):
-    while not agent.read(1):
+    while not agent.read_output(1):
         pass
 if len(sys.argv) > 5:
     Path(sys.argv[5]).touch()
-    agent.wait(600)
-print(agents.start(), flush=True)
+    agent.wait_for_end(600)
+print(agents.start_guard(), flush=True)
 time.sleep(600)
 """
 
@@ -45,11 +45,11 @@ import sys, time
 from pathlib import Path
 from worker.runners.guard import processes
 processes.FAST_PYTHON = [sys.executable, "-S", "-P", "-c", sys.argv[5]]
-agents = processes.Processes()
-agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
+agents = processes.AgentProcesses()
+agent = agents.spawn_agent([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
 for _ in range(int(sys.argv[4])):
-    while not agent.read(1):
+    while not agent.read_output(1):
         pass
 Path(sys.argv[6]).touch()
 time.sleep(600)
@@ -71,11 +71,11 @@ guard.main()
 """
 #: What a guard does when an agent has ended, in this order.
 PARTS = {
-    "reports the end": ("_report", "facts['event'] == 'ended'"),
+    "reports the end": ("_queue_report", "facts['event'] == 'ended'"),
     "sends it": ("_send_reports", "any(not agent.running for agent in self._agents.values())"),
     "sweeps": ("_sweep_leftovers", "True"),
     "finishes": ("_finish_agent", "True"),
-    "reports the exit": ("_report", "facts['event'] == 'exit'"),
+    "reports the exit": ("_queue_report", "facts['event'] == 'exit'"),
 }
 
 

@@ -77,7 +77,7 @@ async def test_a_run_hands_two_things_to_threads_its_start_and_its_end(
     (order.workdir / "go").touch()
     result = await runner.run_async(order, lambda _: None, Asked())
     assert (result.text, runner.cleared) == ("Ja. Gut.", 1)
-    assert handed == ["_start", "_concluded"]
+    assert handed == ["_start_run", "_conclude_run"]
 
 
 async def test_a_run_that_cannot_be_started_or_read_is_cleared_too(
@@ -86,7 +86,7 @@ async def test_a_run_that_cannot_be_started_or_read_is_cleared_too(
     def breaks(*_: object, **__: object) -> list[AgentEvent]:
         raise ZeroDivisionError
 
-    for broken, name in ((AgentProcesses, "spawn"), (EventReader, "take_line")):
+    for broken, name in ((AgentProcesses, "spawn_agent"), (EventReader, "take_line")):
         runner = Clearing(agents)
         with monkeypatch.context() as patch:
             patch.setattr(broken, name, breaks)

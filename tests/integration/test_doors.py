@@ -19,12 +19,12 @@ WORKER = """
 import os, signal, sys
 from pathlib import Path
 from worker.runners.guard import doors
-from worker.runners.guard.outbound import Outbound, Upstream
-leads = Outbound(upstream=Upstream(url=sys.argv[1], paths=frozenset({"/v1/messages"})))
-with doors.door(leads, Path(sys.argv[2]), boxed=False) as door:
+from worker.runners.guard.outbound import AllowedDestinations, Upstream
+leads = AllowedDestinations(upstream=Upstream(url=sys.argv[1], paths=frozenset({"/v1/messages"})))
+with doors.open_proxy(leads, Path(sys.argv[2]), boxed=False) as door:
     print(doors._current[0].pid, door.address, flush=True)
     input()
-    print(door.seen().calls[0].status, flush=True)
+    print(door.observed_calls().calls[0].status, flush=True)
     input()
 """
 

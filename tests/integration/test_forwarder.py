@@ -421,7 +421,7 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from worker.runners.guard.forwarder import Forwarder; Forwarder(); print('up', flush=True); input()"
+    code = "from worker.runners.guard.forwarder import ProxyServer; ProxyServer(); print('up', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout
         assert other.stdout.readline() == b"up\n"

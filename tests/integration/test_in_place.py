@@ -107,8 +107,8 @@ async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: 
         def __init__(self) -> None:
             self.said: list[str] = []
 
-        def state(self, state: str, words: str) -> None:
-            self.said.append(state)
+        def start(self, _words: str) -> None:
+            self.said.append("started")
 
         def end(self, words: str, *, failed: bool = False) -> None:
             self.said.append("failed" if failed else "ended")
@@ -125,6 +125,6 @@ async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: 
     bench.loop.result_of(bench.service.carry_out(Link(RUN, 1), turn_id, "s", seat=seat, report=told))
     seat.leave()
     assert told.said == [
-        *("running", "ended", str(Link(VALIDATE, 1)), "validating", "ended"),
-        *(str(Link(RETRY, 2)), "running", "ended", str(Link(VALIDATE, 2)), "validating", "ended"),
+        *("started", "ended", str(Link(VALIDATE, 1)), "started", "ended"),
+        *(str(Link(RETRY, 2)), "started", "ended", str(Link(VALIDATE, 2)), "started", "ended"),
     ]

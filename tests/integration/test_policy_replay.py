@@ -187,12 +187,12 @@ from api_client.contract.settings import Settings
 from tests.integration.test_policy_replay import ENDLESS, SHORT
 from tests.integration.test_policy_replay import GIVEN
 from worker.plugins.analysis.comparison_run import ComparisonRun
-from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, read_policy
+from worker.enforcement.policies import Comparison, RecordedTurn, RecordedAttempt, read_policy
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored
     with ComparisonRun(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:
         for number in count():
-            judging.add(JudgedTurn(turn_id="t", attempts=(RecordedAttempt(text="a " * 99),)), GIVEN)
+            judging.add_turn(RecordedTurn(turn_id="t", attempts=(RecordedAttempt(text="a " * 99),)), GIVEN)
             if number == 200:
                 print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 """

@@ -255,9 +255,9 @@ def test_a_child_that_starts_when_its_parent_is_already_gone_does_not_run(tmp_pa
 import os, sys; sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
 from worker.processes import programs
-from worker.processes.program import Program, spawn
+from worker.processes.program import Program, spawn_program
 os.getpid = lambda: 1
-print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
+print(spawn_program(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"

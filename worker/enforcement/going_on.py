@@ -25,6 +25,8 @@ _LINES, _LAST_LINE, _QUOTE = 3, 160, 320
 _MOST_MARKS, _PRELUDE, _PRELUDE_LINE, _SHORT_LINE, _SURELY = 50, 4, 200, 60, 16
 #: After this many runs in a row without progress, the whole answer is asked for.
 _MOST_STALLS = 2
+#: A shorter seam may be half a mark; one with fewer letters may begin another version, too.
+_SEAM = 3
 #: Least share of the old length that a restarted answer must have, and of each section and of the words.
 _WHOLE, _SHARE = 0.9, 0.7
 #: Restarted answers: words compared, words at the very start, least similarity.
@@ -132,6 +134,8 @@ def is_shortened(before: str, after: str) -> bool:
 
 
 def _join_texts(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
+    if seamed := _append_from_seam(so_far, reply):
+        return None if _is_talk_about_answer(seamed.text[seamed.kept :], so_far) else seamed
     start, surely = 0, trim_partial_marks(so_far)
     for start, least in _find_starts(so_far, reply):
         piece = reply[start:]
@@ -150,6 +154,22 @@ def _join_texts(so_far: str, reply: str, complete: bool) -> ContinuedText | None
     again = not half.startswith("#") and _BEGINS.match(f"{half} ") is not None
     anew = half and _BEGINS.match(rest) and (again or not _is_mark(surely, half + rest))
     return _append_unrepeated(surely if anew else so_far, rest, complete)
+
+
+def _append_from_seam(so_far: str, reply: str) -> ContinuedText | None:
+    """Append a reply that begins with the quoted end of the text; None unless it does so, character by character."""
+    base = so_far.rstrip()
+    quoted = quote_last_lines(base)
+    begins = [len(base) - len(quoted), *(len(base) - len(quoted) + found.end() for found in re.finditer("\n", quoted))]
+    for begin in begins:
+        seam = base[begin:]
+        is_short = len(seam.strip()) < _SEAM and not seam.lstrip().startswith("|")
+        if is_short or not reply.startswith(seam):
+            continue
+        if _count_letters(seam) < _SEAM and "\n" not in seam and _find_restart(so_far, reply) is not None:
+            return None
+        return _append_rest(so_far, reply[len(seam) :])
+    return None
 
 
 def _is_mark(before: str, text: str) -> bool:

@@ -53,12 +53,39 @@ def test_a_text_cut_anywhere_and_gone_on_from_any_quoted_line_is_the_text_again(
     start = len(so_far.rstrip()) - len(quoted)
     assert so_far.rstrip().endswith(quoted)
     begins = [start + n for n in range(len(quoted)) if n == 0 or quoted[n - 1] == "\n"]
-    begin = data.draw(st.sampled_from([at for at in begins if so_far[at:].strip()]))
+    # Half a mark, and one of several equal lines, may be quoted or new.
+    sure = [at for at in begins if len(so_far[at:].strip()) >= 3 or so_far[at:].lstrip().startswith("|")]
+    clear = [at for at in sure if not any(text[at:].startswith(so_far.rstrip()[b:]) for b in begins if b != at)]
+    assume(clear)
+    begin = data.draw(st.sampled_from(clear))
 
     joined = append_continuation(so_far, text[begin:])
 
     assert joined.fits
     assert joined.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "begin"),
+    [
+        ("Satz.\n| 4 | | Index |\n|---|---|\n|---|---|\n| 7 | | x |\n", "|---|---|\n|---|-", "|---|---|\n|---|-"),
+        ("```text\n| 1 | Cache | |\n|---|---|\n| 2 | Index |\n```\n", "| |\n|---|", "|---|"),
+        ("Satz davor.\n\n\n| 8 | Cache | |\n|---|\n```", "| |\n|-", "|-"),
+        ("Satz 1 davor.\n| 9 | Cache | |\n|---|\n```\n```python12\nx = 1\n", "```py", "```py"),
+        ("Satz 1 davor.\n| 7 | Cache | |\n|---|---|\n```\n```\n- 11 und\n", "```", "```"),
+        ("Satz 1 davor.\n- [ ] Punkt 5\n|---|---|\n\n- [ ] Punkt 9\n| 10 | x |", "|\n\n- [ ]", "- [ ]"),
+    ],
+)
+def test_a_seam_without_words_is_not_doubled(text: str, cut: str, begin: str) -> None:
+    so_far = text[: text.index(cut) + len(cut)]
+    joined = append_continuation(so_far, text[so_far.rindex(begin) :])
+    assert (joined.fits, joined.text) == (True, text)
+
+
+def test_a_header_that_begins_again_is_no_seam() -> None:
+    so_far = "---\nadr_id: 40\ntitle: Ein Cache\n---"
+    anew = "---\nadr_id: 40\ntitle: Ein Cache\nstatus: Proposed\n---\n\n# ADR-040: Ein Cache\n"
+    assert append_continuation(so_far, anew).text == anew
 
 
 @settings(max_examples=400, deadline=None)
