@@ -21,9 +21,10 @@ _ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of an action. ``said`` is cancelled, stopping, replayed, dropped, or why nothing was done.
+    """The result of an operator's action on one turn.
 
-    ``before``: the same replay was made earlier, so no new turn was created.
+    ``said`` is cancelled, stopping, replayed, dropped, or why nothing was done. ``before``: the same replay was made
+    earlier, so no new turn was created.
     """
 
     turn_id: str
@@ -35,13 +36,13 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """How a replay differs from its turn: another model, another last message; empty for no difference."""
+    """The differences between a replay and the original turn: another model or last message; empty for no change."""
 
     model: str = ""
     prompt: str = ""
 
     def __str__(self) -> str:
-        """Describe the change without the message, for the record of an order."""
+        """Describe the change in words without the message's text, for the audit log."""
         parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
         return ", ".join(filter(None, parts))
 
@@ -50,7 +51,10 @@ _SAME = Change()
 
 
 async def chosen(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
-    """Return the matching turns that the action applies to, oldest first. Raises the errors of ``select``."""
+    """Return the turns that match a search and to which the action applies, oldest first.
+
+    Raises the errors of ``select``.
+    """
     return await select(client.lists, search, only=_ONLY[action])
 
 
@@ -65,7 +69,9 @@ async def act(
     detail: str = "",
     change: Change = _SAME,
 ) -> Done:
-    """Record an order about one turn, then carry it out. Idempotent.
+    """Record an operator's order about one turn in the audit log, carry the order out, and return the result.
+
+    Idempotent.
 
     Raises ``TurnNotFound`` if the turn does not exist or has another owner; ``NotFinished`` for a replay of an
     unfinished turn or a drop of a turn that is no dead letter; ``BadRequest`` for a replay that can never succeed.
@@ -90,7 +96,7 @@ async def act(
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Record an order to a worker and give it; return the worker's whole name.
+    """Record an operator's order to a worker in the audit log, give the order, and return the worker's full name.
 
     Raises the errors of ``Workers.order``.
     """
@@ -110,7 +116,7 @@ async def act_on_all(
     owner: str | None = None,
     change: Change = _SAME,
 ) -> AsyncGenerator[Done]:
-    """Act on each turn in sequence. A turn that has changed meanwhile is skipped and reported.
+    """Apply an action to each turn in sequence and yield each result; a turn that changed meanwhile is not acted on.
 
     May be killed and repeated. Raises ``StoreUnavailable`` if the store fails; the yielded actions are done.
     """

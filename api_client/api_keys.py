@@ -34,7 +34,7 @@ _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key, without the key itself.
+    """The stored description of an API key: its hash, owner and rights, but not the secret.
 
     Attributes:
         name: unique among the valid keys.
@@ -63,28 +63,28 @@ class ApiKey:
 
     @property
     def in_force(self) -> bool:
-        """Return whether the key has not been revoked."""
+        """Return True if the key has not been revoked."""
         return not self.revoked_at
 
     @property
     def share(self) -> SlotShare:
-        """The share of the slots of each of its owners."""
+        """Return the share of the agent slots that each owner of this key gets."""
         return SlotShare(
             weight=0 if self.weight == 1 else self.weight, at_once=self.at_once, background=self.background
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the key as the file has it. Unused newer fields are left out, because older versions refuse them."""
+        """Return the key as a dict for the keys file, without unused newer fields, which older versions refuse."""
         return {name: value for name, value in asdict(self).items() if value != _LATER.get(name)}
 
 
 def hash_of(key: str) -> str:
-    """Return the hash of a key, which the file keeps."""
+    """Return the SHA-256 hash under which a key is stored."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Read the keys in the file; empty if there is no file.
+    """Return the keys in the file, or an empty tuple if the file does not exist.
 
     Raises ``SettingsError`` if the file cannot be read or was not written by ``turns keys``.
     """
@@ -117,7 +117,10 @@ def _key(entry: dict[str, Any]) -> ApiKey:
 
 
 def with_names(path: Path) -> Callable[[str], str]:
-    """Return a function that replaces hashes in ``owner:HASH``, ``owner HASH`` and ``key:HASH`` by owner names."""
+    """Return a function that replaces owner hashes in a text by owner names from the keys file.
+
+    Hashes are replaced in ``owner:HASH``, ``owner HASH`` and ``key:HASH``.
+    """
     try:
         names = {owner_of_name(key.owner): key.owner for key in read_keys(path)}
     except SettingsError:
@@ -130,7 +133,7 @@ def with_names(path: Path) -> Callable[[str], str]:
 
 
 def sound_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Read the keys for a relay and check each of them.
+    """Return the keys in the file after checking that no key contradicts itself.
 
     Raises ``SettingsError`` if the file is broken or a key contradicts itself, with what to do.
     """
@@ -143,7 +146,7 @@ def sound_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 def contradiction(key: ApiKey) -> str:
-    """Return why a key contradicts itself; empty if it does not."""
+    """Return why the rights of a key contradict each other, or an empty string if they do not."""
     if key.right == "operator" and key.forwards_users and key.in_force:
         return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
     return ""
@@ -165,7 +168,7 @@ def add(path: Path, key: ApiKey) -> str:
 
 
 def revoke(path: Path, name: str) -> None:
-    """Revoke a key, which stays listed.
+    """Revoke the valid key with this name; the key stays in the file.
 
     Raises ``KeyNotFound`` if no valid key has this name, ``SettingsError`` if the file is broken.
     """
@@ -179,7 +182,7 @@ def revoke(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[ApiKey]]:
-    """Yield the keys for editing under a lock, then write them. A crash leaves the old file or the new one."""
+    """Lock the keys file, yield its keys for editing, and write them back atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -194,7 +197,7 @@ def _now() -> str:
 
 
 class ApiKeyring:
-    """The valid keys of a running relay. A changed file is read again at the next request.
+    """Holds the valid keys of a running relay, and reads the file again after a change.
 
     The constructor raises ``SettingsError`` for a broken file or key. A file that breaks later is logged and
     ignored.
@@ -207,7 +210,7 @@ class ApiKeyring:
 
     @property
     def there(self) -> bool:
-        """Return whether there is a keys file: then requests need a key, even if all keys are revoked."""
+        """Return True if the keys file exists; requests then need a key, even if all keys are revoked."""
         return self._stamp() is not None
 
     def in_force(self) -> tuple[ApiKey, ...]:
@@ -231,9 +234,9 @@ class ApiKeyring:
 
 
 def make_token(path: Path) -> str:
-    """Return the installation's token, creating it at the first call. Safe for concurrent processes.
+    """Return the operator's token of this installation, and create the token first if the file does not exist.
 
-    Raises ``OSError`` if the token can be neither read nor created.
+    Safe for concurrent processes. Raises ``OSError`` if the token can be neither read nor created.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if not read_token(path):
@@ -251,7 +254,7 @@ def make_token(path: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in the file; empty if there is none."""
+    """Return the operator's token in the file, or an empty string if there is no token."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -259,6 +262,6 @@ def read_token(path: Path) -> str:
 
 
 def token_hash(path: Path) -> str:
-    """Return the hash of the token in the file; empty if there is none."""
+    """Return the hash of the operator's token in the file, or an empty string if there is no token."""
     token = read_token(path)
     return hash_of(token) if token else ""

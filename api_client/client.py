@@ -56,7 +56,7 @@ from api_client.workers.stuck_turns import StuckTurns
 
 
 class TurnsClient:
-    """A client with one connection to the store.
+    """Client of an installation, which submits, reads and cancels turns over one connection to the store.
 
     One client serves many tasks of one event loop. Close it, or use it as ``async with TurnsClient(settings)``.
     """
@@ -103,7 +103,7 @@ class TurnsClient:
         self.openwebui_seen = OpenWebUISeen(self.store)
 
     def _admissions(self) -> list[Admission]:
-        """Return the checks of a turn before it is stored, in order; nothing is written before they have passed.
+        """Return the checks that a turn must pass before it is stored, in the order in which they run.
 
         Raises ``SettingsError`` if an installed admission does not load.
         """
@@ -122,13 +122,13 @@ class TurnsClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Turns continue to run."""
+        """Close the client's connections; submitted turns continue to run."""
         await self.reader.close()
         await self.store.close()
         self._announcer.close()
 
     async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
-        """Submit a finished turn again as a new turn of its session and return the new id. Idempotent.
+        """Submit a finished turn again as a new turn of the same session, and return the new turn's id. Idempotent.
 
         With ``model``, another model is asked; with ``prompt``, another message is sent. Raises ``NotFinished`` if
         the turn has not ended, ``BadRequest`` as ``submit``, and ``TurnNotFound`` or ``StoreUnavailable`` as

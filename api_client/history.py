@@ -18,7 +18,7 @@ FORMAT = "helix-turns.export/1"
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A delivery that was lost with its worker.
+    """The loss of a worker process while it worked on a turn.
 
     Attributes:
         worker: process name, which ends with its host. during: running or validating.
@@ -38,7 +38,7 @@ class Death:
 
 
 def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[Death]:
-    """Return each lost delivery, oldest first, without planned hand-overs."""
+    """Return a record of each time a worker was lost during the turn, oldest first; planned hand-overs do not count."""
     workers: dict[int, str] = {}
     found = []
     for event in events:
@@ -55,7 +55,7 @@ def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[D
 
 
 async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
-    """Return a turn's record, attempts and events, with prompts and answers.
+    """Return a turn's record, attempts and events as a JSON-ready dict, with prompts and answers.
 
     Raises the errors of ``TurnReader.get``.
     """

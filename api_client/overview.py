@@ -31,7 +31,9 @@ _WAITING = {TurnState.QUEUED.value, TurnState.SUSPENDED.value}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """An installation at one moment. Times are seconds since the epoch.
+    """The data of the operators' overview page: turns, workers, figures and alerts at one moment.
+
+    Times are seconds since the epoch.
 
     Attributes:
         account: the balance of all acknowledged turns. figures: of the requested span.
@@ -72,12 +74,12 @@ class Overview:
 
     @property
     def retry_rate(self) -> float | None:
-        """Turns that were asked again ÷ finished turns; None if none finished."""
+        """Return the share of finished turns whose agent was asked again, or None if no turn has finished."""
         total = self.figures.whole.total
         return total.asked_again / total.turns if total.turns else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the overview as a JSON-ready dict; turns without their texts."""
+        """Return the overview as a JSON-ready dict, in which turns have no texts."""
         lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "suspended", "crashed")}
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},
@@ -94,9 +96,10 @@ class Overview:
 
 
 async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
-    """Read the overview of a span of ``figures.SPANS``; its lists have at most ``rows`` turns.
+    """Read the data of the overview page for a time span from the store; each list has at most ``rows`` turns.
 
-    Raises ``KeyError`` for an unknown span, ``StoreUnavailable`` if the store does not answer.
+    ``span`` is a key of ``SPANS``. Raises ``KeyError`` for an unknown span, ``StoreUnavailable`` if the store does not
+    answer.
     """
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists

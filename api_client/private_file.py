@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file with mode 600 and sync it to disk. A crash leaves the old file or the new one, never a part.
+    """Write a file that only this user can read, and sync the file to disk. A crash leaves the old file or the new one.
 
     Raises ``OSError`` with the file's path if it cannot be written.
     """

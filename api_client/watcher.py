@@ -16,7 +16,7 @@ log = ModuleLog(__name__)
 
 
 class TroubleWatcher:
-    """Reports each trouble of an installation."""
+    """Runs all monitors periodically and passes the troubles that they find to the reporters."""
 
     def __init__(self, monitors: Sequence[Monitor], reporters: Sequence[TroubleReporter]) -> None:
         self._monitors, self._reporters = monitors, reporters
@@ -37,7 +37,7 @@ class TroubleWatcher:
                 log.exception("watcher.look_failed")
 
     async def look(self) -> None:
-        """Search for troubles once, unless another relay has just done so.
+        """Search for troubles once and report them, unless another relay has just searched.
 
         Raises ``StoreUnavailable`` if the store does not answer; the next search finds the same troubles.
         """

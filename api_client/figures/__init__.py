@@ -23,7 +23,7 @@ def share(part: float, whole: float) -> float | None:
 
 @dataclass(slots=True, kw_only=True)
 class TurnRow:
-    """Finished turns of one group, with the usage of their agents.
+    """Statistics of the finished turns of one group, such as a model or an outcome, with the usage of their agents.
 
     Attributes:
         name: outcome, model, step or flow version; ``total`` for all turns.
@@ -52,7 +52,7 @@ class TurnRow:
     failed_cost_usd: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures and rates as a JSON-ready dict."""
+        """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
             "success_rate": share(self.passed, self.turns),
             "retry_rate": share(self.asked_again, self.turns),
@@ -65,7 +65,7 @@ class TurnRow:
 
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
-    """How often a validator or an issue code rejected answers, and what followed.
+    """Statistics of one validator or issue code: how often it rejected answers, and what happened next.
 
     Attributes:
         judged: answers that the validator checked; for a code all checked answers, for a gate or the verifier all
@@ -86,11 +86,11 @@ class RuleRow:
 
     @property
     def rate(self) -> float | None:
-        """Rejected answers divided by checked answers."""
+        """Return the share of checked answers that were rejected, or None if none was checked."""
         return share(self.rejected, self.judged)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures and rates as a JSON-ready dict."""
+        """Return the counts and the rates computed from them as a JSON-ready dict."""
         rates = {
             "rejection_rate": self.rate,
             "retry_rate": share(self.retried, self.judged),
@@ -102,7 +102,7 @@ class RuleRow:
 
 @dataclass(slots=True, kw_only=True)
 class PhaseRow:
-    """Verified attempts of phases.
+    """Statistics of verified phase attempts.
 
     Attributes:
         judged: finished verifications. passed: accepted outputs. asked_again: rejected outputs whose agent ran again.
@@ -117,22 +117,22 @@ class PhaseRow:
 
     @property
     def rate(self) -> float | None:
-        """Accepted attempts divided by verified attempts."""
+        """Return the share of verified attempts that were accepted, or None if none was verified."""
         return share(self.passed, self.judged)
 
     @property
     def attempts(self) -> float | None:
-        """Verified attempts per accepted attempt."""
+        """Return the average number of verified attempts per accepted attempt, or None if none was accepted."""
         return share(self.judged, self.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures and rates as a JSON-ready dict."""
+        """Return the counts and the rates computed from them as a JSON-ready dict."""
         return asdict(self) | {"pass_rate": self.rate, "attempts_per_pass": self.attempts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A measured duration: ``count`` measurements, ``seconds`` in total.
+    """A histogram of one duration: ``count`` measurements that sum up to ``seconds``.
 
     ``buckets`` are pairs of upper bound in seconds and count within that bucket alone; the last bound is infinite.
     """
@@ -144,11 +144,11 @@ class Duration:
 
     @property
     def mean(self) -> float | None:
-        """The average in seconds."""
+        """Return the average duration in seconds, or None without measurements."""
         return share(self.seconds, self.count)
 
     def quantile(self, part: float) -> float | None:
-        """Return the duration that a ``part`` (0 to 1) of all measurements did not exceed, in seconds, interpolated."""
+        """Estimate a quantile of the duration in seconds, such as the median for ``part`` 0.5; None without data."""
         wanted, seen, low = part * self.count, 0, 0.0
         for bound, count in self.buckets:
             if count and seen + count >= wanted:
@@ -157,14 +157,14 @@ class Duration:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a JSON-ready dict."""
+        """Return the count, the average and the main quantiles as a JSON-ready dict."""
         quantiles = {"p50": self.quantile(0.5), "p95": self.quantile(0.95), "p99": self.quantile(0.99)}
         return {"name": self.name, "count": self.count, "seconds": self.seconds, "mean": self.mean, **quantiles}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The figures of the time from ``since`` to ``until`` (seconds since the epoch).
+    """Statistics of an installation between ``since`` and ``until`` (seconds since the epoch).
 
     ``escalated`` counts by stage (``model``, ``person``), ``decided`` by decision, over chats and phases.
     """
@@ -185,7 +185,7 @@ class Stats:
     decided: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a JSON-ready dict."""
+        """Return the statistics as a JSON-ready dict."""
         return {
             "since": self.since,
             "until": self.until,
@@ -204,7 +204,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The figures of one section of a longer time: ``start`` in seconds since the epoch, ``seconds`` long."""
+    """Statistics of one section of a longer period, which begins at ``start`` (seconds since the epoch)."""
 
     start: float
     seconds: float
@@ -213,7 +213,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One row of a retry rate: ``rejected`` of ``validated`` (attempts by validator or code, otherwise turns)."""
+    """One row of a retry rate: how many of the validated attempts or turns of a group were ``rejected``.
+
+    Rows of a validator or code count attempts, other rows count turns.
+    """
 
     name: str
     rejected: int
@@ -221,13 +224,13 @@ class Share:
 
     @property
     def rate(self) -> float | None:
-        """Rejected divided by validated, 0 to 1; None without any."""
+        """Return the share that was rejected, 0 to 1, or None if nothing was validated."""
         return share(self.rejected, self.validated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRate:
-    """How often agents had to be asked again.
+    """The rate at which answers were rejected and agents asked again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns. A row by validator or code is rejected
     attempts ÷ validated attempts, any other row is turns again. Deliveries lost to crashes do not count.
@@ -247,11 +250,11 @@ class RetryRate:
 
     @property
     def rate(self) -> float | None:
-        """Retried turns divided by finished turns, 0 to 1; None without any."""
+        """Return retried turns divided by finished turns, or None if no turn has finished."""
         return share(self.retried, self.turns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a JSON-ready dict."""
+        """Return the counts and rates as a JSON-ready dict."""
         rows = [{**asdict(row), "rate": row.rate} for row in self.rows]
         return {
             "start": self.start,

@@ -15,7 +15,7 @@ _DAY, _WEEK_DAYS = 86_400, 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The figures of a time span (a key of ``SPANS``).
+    """Statistics of a time span, in total and in sections, with an earlier span for comparison.
 
     Attributes:
         pieces: sections of the span by validator, oldest first; the last one is still running.
@@ -36,20 +36,20 @@ class Figures:
 
     @property
     def rules(self) -> tuple[RuleRow, ...]:
-        """The rows of validators, most rejections first."""
+        """Return the statistics of each validator, most rejections first."""
         return tuple(row for row in self.whole.rows if isinstance(row, RuleRow))
 
     def earlier_rate(self, rule: str) -> float | None:
-        """Return a validator's rejection rate in the earlier span; None if it checked nothing."""
+        """Return a validator's rejection rate in the earlier span, or None if the validator checked nothing then."""
         return next((row.rate for row in self.earlier.rows if isinstance(row, RuleRow) and row.name == rule), None)
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Finished turns by outcome, successful outcomes first, without empty ones."""
+        """Return the number of finished turns per outcome, successful outcomes first, without zeros."""
         return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a JSON-ready dict."""
+        """Return the statistics as a JSON-ready dict."""
         return {
             **self.whole.to_dict(),
             "span": self.span,

@@ -33,7 +33,7 @@ MOST_PIECES = 1500
 
 
 def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
-    """Return the fewest buckets that cover ``since`` to ``until`` (epoch seconds), as (size, start).
+    """Return the fewest counter buckets that cover a period (seconds since the epoch), each as (size, start).
 
     Whole hours and days use large buckets and the edges use minutes, so that a month costs little more than an
     hour. A span that ends now ends with the bucket still being filled. Minutes older than ``lives`` allows are
@@ -59,7 +59,7 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
 
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
-    """Return the counters of each bucket, including pending ones."""
+    """Return the counters of each requested bucket, including counts that still wait to be added up."""
     found, pending = await _read(store, [store.keys.bucket(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
@@ -70,7 +70,7 @@ async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """All turns ever acknowledged: each has ended or is still in progress; any other turn is lost."""
+    """The balance of all turns ever acknowledged: a turn that has neither ended nor is in progress was lost."""
 
     acknowledged: int
     ended: int
@@ -78,12 +78,12 @@ class Account:
 
     @property
     def lost(self) -> int:
-        """Acknowledged turns that neither ended nor are in progress."""
+        """Return the number of acknowledged turns that have neither ended nor are in progress."""
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
 async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
-    """Read the counters of these hashes and the pending counters in one transaction."""
+    """Read the counters in the named hashes, and the counters that are not added up yet, in one transaction."""
     pipe = store.redis.pipeline(transaction=True)
     pipe.lrange(store.keys.pending, 0, -1)
     for name in names:
@@ -94,7 +94,7 @@ async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]],
 
 
 async def counters(store: Store, since: float, until: float) -> Counter[str]:
-    """Return all counters between two times (seconds since the epoch)."""
+    """Return the sums of all counters over a period (seconds since the epoch)."""
     total: Counter[str] = Counter()
     wanted = buckets_between(since, until, time.time(), store.settings.bucket_lives)
     for found in await read_buckets(store, wanted):
@@ -121,7 +121,7 @@ async def _in_pieces(
 
 
 async def _by_session(store: Store, since_seconds: float) -> list[Share]:
-    """Count retried and finished turns by session from the turns' records: sessions are too many for counters."""
+    """Return one row per session with its retried and finished turns, read from the turns' records."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     since_ms = int((time.time() - since_seconds) * 1000)
@@ -137,7 +137,10 @@ async def _by_session(store: Store, since_seconds: float) -> list[Share]:
 
 
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
-    """Return finished turns between two times (epoch seconds), with the cost of all runs, by owner or key."""
+    """Return statistics of the turns that finished in a period, one row per owner or API key.
+
+    Times are seconds since the epoch.
+    """
     rows: dict[str, TurnRow] = {}
     keys = store.keys
     finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
@@ -167,12 +170,12 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _has_failed(turn: Sequence[bytes | None]) -> bool:
-    """Return whether a turn may have runs whose answer was not accepted."""
+    """Return True if the turn may have runs whose answer was not accepted."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 
 def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
-    """Add a turn's runs without an accepted answer. ``facts`` has the ``_FACTS`` of each run in sequence."""
+    """Add a turn's runs whose answer was not accepted to a row; ``facts`` has the stored ``_FACTS`` of each run."""
     for decision, completion, usage in zip(*[iter(facts)] * len(_FACTS), strict=True):
         if decision == b"accept":
             continue
@@ -183,17 +186,20 @@ def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
 
 
 class FigureReader:
-    """Reads figures from the counters. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Reads the statistics of turns from the store's counters.
+
+    Each method raises ``StoreUnavailable`` when the store does not answer.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def count_pending(self) -> int:
-        """Return how many entries of pending counters wait to be added up."""
+        """Return the number of counter updates that wait to be added up."""
         return int(await self._store.send("LLEN", self._store.keys.pending))
 
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """Return the retry rate of the last ``since_seconds``, broken down by ``by``, in sections of ``every``.
+        """Return how often agents were asked again in the last ``since_seconds``, broken down by ``by``.
 
         With ``model`` only turns of that model count. With ``every`` (minute, hour, day) the time starts with a
         whole section and may be a little longer. Raises ``ValueError`` for an unknown ``by`` or ``every``, for
@@ -219,7 +225,7 @@ class FigureReader:
         return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
     async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
-        """Return the figures of a time of ``since_seconds`` that ended ``ago_seconds`` ago.
+        """Return the statistics of a period of ``since_seconds`` that ended ``ago_seconds`` ago, broken down by ``by``.
 
         Raises ``ValueError`` if ``by`` is not one of ``BREAKDOWNS``.
         """
@@ -233,14 +239,14 @@ class FigureReader:
         return stats_of(found, since=until - since_seconds, until=until, by=by)
 
     async def totals(self) -> Mapping[str, int]:
-        """Return every counter since the beginning (``contract/counters.py``), including pending ones."""
+        """Return the value of every counter since the installation began, including updates not yet added up."""
         [total], pending = await _read(self._store, [self._store.keys.totals])
         for _, counted in pending:
             total.update(counted)
         return total
 
     async def account(self) -> Account:
-        """Return the balance of all turns ever acknowledged, at one moment."""
+        """Return how many turns were ever acknowledged, how many have ended and how many are in progress."""
         counted: Counter[str] = Counter()
         pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
         pipe.lrange(keys.pending, 0, -1)
@@ -256,7 +262,10 @@ class FigureReader:
         return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
     async def over(self, span: str) -> Figures:
-        """Return the figures of a key of ``SPANS``, in total and over time. Raises ``KeyError`` for an unknown span."""
+        """Return the statistics of a time span (a key of ``SPANS``), in total and in sections.
+
+        Raises ``KeyError`` for an unknown span.
+        """
         seconds, size = SPANS[span]
         step = BUCKETS[size]
         last = int(time.time()) // step * step

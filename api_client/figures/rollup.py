@@ -36,7 +36,7 @@ Parsed = Sequence[tuple[str, tuple[str, ...], int]]
 
 
 def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str = "") -> Stats:
-    """Compute the figures of counters, in total or broken down by one of ``BREAKDOWNS``."""
+    """Compute statistics from counters, in total and broken down by one of ``BREAKDOWNS``."""
     parsed = [(*parse(name), value) for name, value in counters.items()]
     rows: list[Any] = []
     if by in _OF_RULES:
@@ -70,7 +70,7 @@ def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str
 
 
 def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
-    """Sum a counter with one label, under the given names of its values; 0 for values without counts."""
+    """Sum a counter by the value of its one label, and return the sums under the given names."""
     found = dict.fromkeys(names.values(), 0)
     for name, labels, value in parsed:
         if name == counter and labels[0] in names:
@@ -79,7 +79,7 @@ def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[st
 
 
 def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
-    """Return rows by outcome, model, step, flow or policy; only the row ``total`` if ``by`` is empty."""
+    """Return statistics of turns by outcome, model, step, flow or policy; without ``by``, one row named ``total``."""
     rows: dict[str, TurnRow] = {}
 
     def row(name: str) -> TurnRow:
@@ -105,13 +105,13 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
 
 
 def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
-    """Return a counter's labels by name. Counters of another release may have other labels."""
+    """Return the labels of a counter as a dict from label name to value, empty for an unknown counter."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 
 
 def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None:
-    """Add turns with the same ``outcome`` and ``asked_again`` (0 or 1) to a row."""
+    """Add a number of turns that share an outcome to a row of statistics."""
     outcome = label_values["outcome"]
     row.turns += turns
     row.asked_again += turns * (label_values["asked_again"] == "1")
@@ -123,7 +123,10 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
 
 
 def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
-    """Return rows by validator, by code, or by validator and model; rows in ``names`` exist in any case."""
+    """Return statistics by validator, by issue code, or by validator and model.
+
+    Each of ``names`` gets a row even without counts.
+    """
     each_model, of = by == "validator_model", by.partition("_")[0]
     rows = {name: RuleRow(name=name) for name in names}
     answers = verified = 0
@@ -151,7 +154,7 @@ def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, 
 
 
 def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
-    """Return every duration, summed over its labels."""
+    """Return the histogram of every measured duration, summed over all labels."""
     sums: Counter[str] = Counter()
     buckets: dict[str, Counter[str]] = {name: Counter() for name in DURATIONS}
     for name, labels, value in parsed:
@@ -178,7 +181,7 @@ BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
 
 
 def seconds_of(bound: str) -> float:
-    """Return a bucket's upper bound in seconds."""
+    """Return the upper bound of a histogram bucket in seconds."""
     return math.inf if bound == BEYOND else int(bound) / 1000
 
 
@@ -192,7 +195,7 @@ def retry_rate_of(
     sessions: Sequence[Share] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
-    """Compute how often agents were asked again, for all models or one.
+    """Compute from counters how often agents were asked again, for one model or for all.
 
     ``sessions`` are the rows if broken down by session. Validators and codes without rejections have no row, except
     those in ``names``: a section of a longer time shows them as 0.

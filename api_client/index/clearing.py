@@ -20,7 +20,7 @@ from api_client.store import Store
 async def clear(
     store: Store, *, dry_run: bool, events: float | None = None, attempts: float | None = None
 ) -> dict[str, int]:
-    """Shorten the retention of finished turns; return how many records, event logs, attempts and policies go.
+    """Apply shorter retention to finished turns, and return the numbers of deleted records, logs, attempts, policies.
 
     ``events`` and ``attempts`` are seconds after the turn's end; None means that of the record. May be killed and
     repeated:
@@ -69,7 +69,7 @@ async def _shorten(
 
 
 async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
-    """Copy long answers out of the attempts, which expire before the records."""
+    """Copy long answers of turns from the attempts to the records, because attempts expire first."""
     looks = store.redis.pipeline(transaction=False)
     for turn in turns:
         looks.hget(keys_of(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")

@@ -14,7 +14,10 @@ _DROP = Path(__file__).with_name("lua") / "drop.lua"
 
 
 class DeadLetters:
-    """The dead letter list. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Lists dead letters, which are turns that repeatedly killed their workers, and drops them on request.
+
+    Each method raises ``StoreUnavailable`` when the store does not answer.
+    """
 
     def __init__(self, store: Store, reader: TurnReader) -> None:
         self._store = store
@@ -31,7 +34,7 @@ class DeadLetters:
         return sorted(found, key=lambda turn: turn.finished_at)
 
     async def drop(self, turn_id: str) -> None:
-        """Remove a turn from the dead letter list; it then expires like any finished turn. Idempotent.
+        """Remove a turn from the dead letter list, so that the turn expires like other finished turns. Idempotent.
 
         Raises ``NotFinished`` if the turn is not a dead letter, ``TurnNotFound`` if it does not exist.
         """

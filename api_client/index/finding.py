@@ -17,12 +17,12 @@ _BEGINNING = re.compile(r"turn-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
 
 
 def means_a_turn(text: str) -> bool:
-    """Return whether a text may be the beginning of a turn id, or is ``last``."""
+    """Return True if a text is the beginning of a turn id or the word ``last``."""
     return text.strip() == LAST or bool(_BEGINNING.fullmatch(text.strip()))
 
 
 async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) -> str:
-    """Return the id of the turn that ``text`` means: a whole id, the beginning of one turn's id, or ``last``.
+    """Return the id of the turn that a user means by a full id, by the beginning of an id, or by ``last``.
 
     With ``owner``, only that owner's turns exist. Raises ``TurnNotFound``; ``BadRequest`` if several ids begin like
     this; ``StoreUnavailable`` if the store does not answer.
@@ -52,7 +52,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
 
 
 async def neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
-    """Return the ids of the turns before and after a turn in its session; empty if not found."""
+    """Return the ids of the previous and the next turn of the same session, each empty if there is none."""
     search = Search(owner=turn.request.owner, session_id=turn.request.session_id)
     page = await lists.page(search, count=_NEIGHBOURS)
     ids = [each.turn_id for each in sorted(page.turns, key=lambda each: (each.created_at, each.turn_id))]

@@ -11,7 +11,7 @@ _PROMPT = 200
 
 
 def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
-    """Return a turn as a JSON-ready row: ``prompt`` is the beginning of the message, ``waits`` why it does not run."""
+    """Return a turn as a JSON-ready row of a list, with the beginning of its message and the reason if it waits."""
     return {
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,

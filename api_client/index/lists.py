@@ -32,7 +32,7 @@ _Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
 
 
 class TurnLists:
-    """Lists of turns, without their answers (``response``), which may be long.
+    """Reads lists of turns from the store. The turns have no answers, which may be long.
 
     Each method raises ``StoreUnavailable`` when the store does not answer.
     """
@@ -44,7 +44,7 @@ class TurnLists:
         self._select = store.redis.register_script((_LUA / "select.lua").read_text())
 
     async def unfinished(self, search: Search) -> list[FoundTurn]:
-        """Return all unfinished turns that match, oldest first; at most ``LOOK_AT_MOST``, those due first."""
+        """Return the unfinished turns that match a search, oldest first, of the first ``LOOK_AT_MOST`` that are due."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.due, 0, LOOK_AT_MOST - 1))]
         found = await self._match(ids, search)
         known = {*STATUSES["unfinished"]}  # due may still name a turn that has just finished
@@ -53,7 +53,10 @@ class TurnLists:
     async def page(
         self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
     ) -> Page:
-        """Return the next ``count`` turns that match after a place, searching for about ``seconds``."""
+        """Return the next page of turns that match a search, after the place ``after``.
+
+        The search stops after about ``seconds``, with a page that may have less than ``count`` turns.
+        """
         until, found = time.monotonic() + seconds, list[Turn]()
         parts = search.parts
         if after:
@@ -77,7 +80,7 @@ class TurnLists:
         return Page(turns=tuple(found), next=None)
 
     async def _unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
-        """Yield matching unfinished turns in order, with the place where each batch ends."""
+        """Yield batches of matching unfinished turns in order, each with the position where the batch ends."""
         found = [
             Cursor("u", each.created_at, each.turn_id)
             for each in await self.unfinished(search)
@@ -90,7 +93,7 @@ class TurnLists:
             yield batch, batch[-1]
 
     async def _finished(self, search: Search, after: Cursor | None) -> _Batches:
-        """Yield matching finished turns in order, with the place where each batch ends."""
+        """Yield batches of matching finished turns in order, each with the position where the batch ends."""
         async with aclosing(self._batches(search, after)) as batches:
             async for batch in batches:
                 matching = {each.turn_id for each in await self._match([place.turn_id for place in batch], search)}
@@ -101,7 +104,7 @@ class TurnLists:
                 yield [], batch[-1]
 
     async def find(self, text: str, *, owner: str = "") -> list[str]:
-        """Return up to two ids of turns that begin with ``text``, of one owner or of all."""
+        """Return up to two turn ids that begin with ``text``, of one owner or of all owners."""
         found: list[str] = []
         for name in (self._keys.due, self._keys.finished, self._keys.dead):
             cursor = 0
@@ -116,7 +119,7 @@ class TurnLists:
         return found
 
     async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
-        """Return turns that finished after ``since`` (epoch seconds), newest first, without their records."""
+        """Return up to ``at_most`` matching turns that finished after ``since`` (Unix time, seconds), newest first."""
         found: list[FoundTurn] = []
         async with aclosing(self._batches(replace(search, since=since), None)) as batches:
             async for batch in batches:
@@ -126,20 +129,20 @@ class TurnLists:
         return found[:at_most]
 
     async def dead(self, count: int) -> tuple[int, list[Turn]]:
-        """Return the number of dead letters, and the newest ``count`` of them."""
+        """Return the number of all dead letters, and the newest ``count`` of them."""
         return await self._first(self._keys.dead, count, newest=True)
 
     async def dead_letters(self, search: Search) -> list[FoundTurn]:
-        """Return all dead letters that match. Dropped ones are not included."""
+        """Return the dead letters that match a search, without those that an operator has dropped."""
         ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.dead, 0, -1))]
         return await self._match(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Return whether a turn is on the dead letter list. Dropped and replayed turns are not."""
+        """Return True if a turn is on the dead letter list; dropped and replayed turns are not."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def suspended(self, count: int) -> tuple[int, list[Turn]]:
-        """Return the number of suspended turns, and the ``count`` that have waited longest."""
+        """Return the number of all suspended turns, and the ``count`` that have waited longest."""
         return await self._first(self._keys.suspended, count, newest=False)
 
     async def _first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
@@ -147,7 +150,7 @@ class TurnLists:
         return await self._ask(self._redis.zcard(name)), await self.read(raw.decode() for raw in first)
 
     async def read(self, turn_ids: Iterable[str]) -> list[Turn]:
-        """Return the turns with these ids, in this order, without those that no longer exist."""
+        """Return the turns with these ids in the given order; ids whose turn no longer exists are left out."""
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:
             keys = keys_of(self._namespace, turn_id)
@@ -164,7 +167,7 @@ class TurnLists:
         return turns
 
     async def attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
-        """Return the attempts of each turn, oldest first; empty where retention removed them."""
+        """Return the attempts of each turn, oldest first; the list is empty if they have expired."""
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
             pipe.hgetall(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id))
@@ -172,7 +175,7 @@ class TurnLists:
         return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
     async def attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
-        """Return when each turn's present attempt began, in seconds since the epoch; 0 if it has not."""
+        """Return when the current attempt of each turn began, in seconds since the epoch, or 0 if none has begun."""
         turns = list(turns)
         pipe = self._redis.pipeline(transaction=False)
         for turn in turns:
@@ -181,7 +184,7 @@ class TurnLists:
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
     async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
-        """Yield finished turns within the search's time, in its order, after a place."""
+        """Yield batches of positions of finished turns within the search's period, in the search's order."""
         oldest = search.sort == "oldest"
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:

@@ -25,7 +25,9 @@ Part = Literal["u", "f"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search for turns, with an order. Empty fields match all turns; all fields must match.
+    """The filters and the order of a search for turns.
+
+    Empty fields match all turns; all fields must match.
 
     Attributes:
         statuses: keys of ``STATUSES``; a turn must have one of them.
@@ -51,12 +53,12 @@ class Search:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The requested states and outcomes; empty for all."""
+        """Return the states and outcomes that the search asks for; an empty tuple means all."""
         return tuple(dict.fromkeys(word for status in self.statuses for word in STATUSES[status]))
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the list that can match, in order: unfinished turns (u), finished ones (f)."""
+        """Return which parts of the list can contain matches, in order: ``u`` for unfinished, ``f`` for finished."""
         unfinished, words = set(STATUSES["unfinished"]), set(self.words)
         found: list[Part] = []
         if not words or words & unfinished:
@@ -67,11 +69,11 @@ class Search:
 
     @property
     def empty(self) -> bool:
-        """Return whether every turn matches."""
+        """Return True if the search has no filters, so that every turn matches."""
         return self == Search(sort=self.sort)
 
     def __str__(self) -> str:
-        """Describe the search, as the record of an order does."""
+        """Describe the search on one line, for the audit log."""
         filters = {
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",
@@ -86,16 +88,16 @@ class Search:
         return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
 
     def in_time(self, at: float) -> bool:
-        """Return whether a time (seconds since the epoch) is within the bounds."""
+        """Return True if a time (seconds since the epoch) is within the bounds of the search."""
         return self.since <= at and not 0 < self.until <= at
 
     def says(self, turn: Turn) -> bool:
-        """Return whether the turn's message contains the text."""
+        """Return True if the turn's message contains the searched text, ignoring case."""
         return self.text.casefold() in turn.request.prompt.casefold()
 
 
 class Cursor(NamedTuple):
-    """A place in a list: its part (``Search.parts``), a turn's time in milliseconds, and the turn's id."""
+    """A position in a list of turns: the part of the list, a turn's time in milliseconds, and the turn's id."""
 
     part: Part
     at: int
@@ -106,7 +108,10 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Read the text form of a place. Raises ``ValueError`` for any other text."""
+        """Parse the text form of a position in a list.
+
+        Raises ``ValueError`` for any other text.
+        """
         part, (at, _, turn_id) = text[:1], text[1:].partition(".")
         if part not in {"u", "f"} or not (at.isascii() and at.isdecimal() and len(at) <= 15):
             raise ValueError(f"not a place in the list: {text[:80]!r}")
@@ -135,7 +140,10 @@ _FIELDS = (
 
 
 class FoundTurn(NamedTuple):
-    """A turn that matches a search. Times in milliseconds, 0 if unset; ``strikes`` counts lost workers."""
+    """The summary of a turn that matches a search.
+
+    Times are milliseconds, 0 if unset; ``strikes`` counts lost workers.
+    """
 
     turn_id: str
     status: str
@@ -147,7 +155,7 @@ class FoundTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page of a list of turns. ``next`` is the place to continue from; None at the end.
+    """One page of a list of turns; ``next`` is the position of the next page, None on the last page.
 
     A page that took too long ends before it is full.
     """

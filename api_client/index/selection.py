@@ -16,7 +16,7 @@ _BATCH = 200
 
 
 async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[FoundTurn]:
-    """Return all turns that match, oldest first; with ``only``, just ``unfinished``, ``finished`` or ``dead`` ones.
+    """Return all turns that match a search, oldest first; ``only`` is ``unfinished``, ``finished``, ``dead`` or empty.
 
     Dropped dead letters are not ``dead``. Raises the errors of ``TurnLists``.
     """

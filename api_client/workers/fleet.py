@@ -25,9 +25,10 @@ START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROO
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A problem and its remedy. ``check`` is the name of the same finding in ``turns doctor``.
+    """A problem of an installation, with its remedy.
 
-    ``severity`` is ``wrong``, or ``warning`` for a choice of the operator and for a temporary problem.
+    ``check`` is the name of the same finding in ``turns doctor``. ``severity`` is ``wrong``, or ``warning`` for a
+    choice of the operator and for a temporary problem.
     """
 
     check: str
@@ -36,13 +37,13 @@ class Alert:
     severity: str = "wrong"
 
     def to_dict(self) -> dict[str, str]:
-        """Return the alert as a JSON-ready dict."""
+        """Return the fields of the alert as a JSON-ready dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The worker processes that reported recently.
+    """Summary of the worker processes that reported recently.
 
     Attributes:
         agents, judges: processes that run agents, and processes that validate.
@@ -63,7 +64,7 @@ class Fleet:
 
 
 def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
-    """Summarise the last reports of the worker processes."""
+    """Summarise the last reports of all worker processes, ignoring old reports."""
     fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each.queues]
     ready: dict[str, float] = {}
@@ -84,7 +85,7 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def disk(free: int, where: str) -> Alert:
-    """Return an alert about free disk space for sessions; its severity is ``ok`` if there is enough."""
+    """Return an alert about the free disk space of the session folders, with severity ``ok`` if there is enough."""
     said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
     severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
     return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
@@ -93,7 +94,7 @@ def disk(free: int, where: str) -> Alert:
 def alerts(
     fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[WaitingGroup], folders: Collection[str] = ()
 ) -> Iterator[Alert]:
-    """Yield the causes that keep turns from running, most basic first, without their consequences.
+    """Yield alerts about what keeps turns from running, basic causes first and without their consequences.
 
     ``overdue`` counts turns that were due long ago and that no reaper looked at. ``waits`` has the waiting turns by
     reason (``grouped``). ``folders`` has the hosts whose workers see different session folders; empty if all see
@@ -148,14 +149,14 @@ def _of_workers(fleet: Fleet) -> Iterator[Alert]:
 
 
 def _said(group: WaitingGroup, at: float) -> str:
-    """Describe how many turns wait, why, and how long the first has waited."""
+    """Describe a group of waiting turns in words: how many wait, why, and how long the first has waited."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn:
-    """A turn that a worker holds: its task, and since when (seconds since the epoch)."""
+    """A turn that a worker process works on, with the task and its start time (seconds since the epoch)."""
 
     turn_id: str
     task: str
@@ -164,7 +165,10 @@ class HeldTurn:
 
 @dataclass(frozen=True, slots=True)
 class KeptAgent:
-    """An idle agent kept for its session's next message: since when (seconds since the epoch), and its bytes."""
+    """An idle agent that is kept for the next message of its session, with its memory use in bytes.
+
+    ``since`` is when the agent became idle, in seconds since the epoch.
+    """
 
     session_id: str
     since: float
@@ -173,7 +177,7 @@ class KeptAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLine:
-    """One worker process in a list. Times are seconds since the epoch, 0 for unknown.
+    """One row of the list of worker processes. Times are seconds since the epoch, 0 if unknown.
 
     Attributes:
         name: process name in Flower, logs, pages and records.
@@ -202,13 +206,13 @@ class WorkerLine:
     kept: tuple[KeptAgent, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as a JSON-ready dict."""
+        """Return the fields of the row as a JSON-ready dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLine:
-    """An owner of unfinished turns.
+    """One row of the list of owners with unfinished turns.
 
     Attributes:
         name: as ``shown_owner``. weight: slots relative to an owner of weight 1. at_once: agents at once, 0 for no
@@ -228,7 +232,7 @@ _OWNERS = 10
 
 
 def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
-    """Return the owners with the most unfinished turns, with the weight and limit of their newest turn."""
+    """Return a row for each of the owners with the most unfinished turns."""
     newest, working, waiting = dict[str, Row](), Counter[str](), Counter[str]()
     for each in rows:
         (working if each.held else waiting)[each.owner] += each.state is not TurnState.SUSPENDED
@@ -253,7 +257,7 @@ _OVER = {"signed off", "replaced"}
 def roster(
     reports: Sequence[WorkerReport], rows: Iterable[Row], now: float, ended: Sequence[WorkerReport] = ()
 ) -> list[WorkerLine]:
-    """Return each worker of the last day: missing ones first, replaced and signed-off ones last.
+    """Return a row for each worker process of the last day: missing workers first, replaced and exited ones last.
 
     ``reports`` has the last report of each worker; ``ended`` those of workers that exited cleanly; ``rows`` the
     unfinished turns; ``now`` is in seconds since the epoch.

@@ -11,7 +11,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A gauge of /metrics: a value for each value of ``label``, or one value under an empty text without a label."""
+    """A gauge of the page ``/metrics``, with one value per value of ``label``, or a single value without a label."""
 
     name: str
     meaning: str
@@ -21,7 +21,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A trouble that an outside system should hear of. Troubles of one kind and subject are reported once.
+    """A problem that is reported to an outside system, once per kind and subject.
 
     ``kind`` is one of ``contract.notices.KINDS``; ``page`` is the address of the page that shows more.
     """
@@ -34,36 +34,42 @@ class Trouble:
 
 
 class Monitor:
-    """Watches one capability. Override the methods you need. Each method raises ``StoreUnavailable``.
+    """Base class for monitors of one capability; subclasses override the methods that they need.
 
-    ``look_seconds`` is the time between two searches for troubles.
+    Each method raises ``StoreUnavailable``. ``look_seconds`` is the time between two searches for troubles.
     """
 
     name: str
     look_seconds = 5.0
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return the gauges, with a value for each series from the start."""
+        """Return the gauges that this monitor adds to ``/metrics``; every series has a value from the start."""
         return ()
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return the present troubles."""
+        """Return the problems that exist now."""
         return ()
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return reasons why turns wait or are refused, even if none waits yet. ``now`` is the store's clock."""
+        """Return the reasons that keep turns waiting or refuse new ones, even if no turn waits yet.
+
+        ``now`` is the time of the store's clock.
+        """
         return ()
 
     async def read_obstacle(self, now: float) -> Obstacle | None:
-        """Return what keeps turns from starting; None if this capability keeps none."""
+        """Return the obstacle that keeps turns from starting, or None if this monitor has none."""
         return None
 
 
 class TroubleReporter(Protocol):
-    """Reports troubles. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Interface for a destination of reported troubles.
+
+    Each method raises ``StoreUnavailable`` when the store does not answer.
+    """
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return whether this process should search now: no other process did within ``seconds``."""
+        """Return True if this process should search now because no other process has searched within ``seconds``."""
 
     async def report(self, trouble: Trouble) -> None:
-        """Report a trouble, once."""
+        """Report a trouble, unless the same trouble was reported before."""

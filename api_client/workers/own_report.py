@@ -17,7 +17,10 @@ _FORGET_SECONDS, _REMEMBERED = 86_400.0, 1000
 
 
 class OwnReport:
-    """A worker process's own entries in the store. Each method raises ``RedisError`` when the store does not answer."""
+    """Reads and writes the entries of one worker process in the store: its report, sign of life and orders.
+
+    Each method raises ``RedisError`` when the store does not answer.
+    """
 
     def __init__(self, settings: Settings, name: str, redis: Any) -> None:
         self._name, self._keys = name, Keys(settings.namespace)
@@ -26,17 +29,17 @@ class OwnReport:
         self._kept_at = float("-inf")
 
     async def clock(self) -> float:
-        """Return the store's clock in seconds since the epoch; a host's clock may be wrong."""
+        """Return the time of the store's clock in seconds since the epoch."""
         seconds, micros = await self._redis.time()
         return int(seconds) + int(micros) / 1e6
 
     async def order(self) -> str:
-        """Return the operator's order to this process; empty for none."""
+        """Return the operator's order to this process, or an empty string if there is none."""
         found: bytes | None = await self._redis.hget(self._keys.orders, self._name)
         return (found or b"").decode()
 
     async def write(self, report: WorkerReport) -> None:
-        """Write the report, and once an hour delete reports of workers gone for a day.
+        """Write the report of this process; once an hour, also delete reports of workers that are gone for a day.
 
         Raises ``ResponseError`` if the store refuses the write.
         """
@@ -53,18 +56,21 @@ class OwnReport:
         await self._sign.aclose()
 
     async def live_without_writing(self, at: float) -> None:
-        """Signal that this worker lives to a store that accepts no writes (``reported_workers``)."""
+        """Show that this worker lives while the store accepts no writes, by subscribing to a channel of its name."""
         await self._sign.aclose()
         await self._sign.subscribe(self._keys.alive(f"{at}:{self._name}"))
 
     async def others(self) -> list[WorkerReport]:
-        """Return the recent reports of other workers' processes. Also raises ``ValueError``."""
+        """Return the recent reports of all other workers.
+
+        Also raises ``ValueError``.
+        """
         found: Mapping[bytes, bytes] = await self._redis.hgetall(self._keys.workers)
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self._name)]
 
     async def end(self, last: WorkerReport) -> None:
-        """Move this worker to the list of ended workers, where it stays for a day."""
+        """Move the report of this worker to the list of ended workers, where it stays for a day."""
         await self._sign.aclose()
         pipe = self._redis.pipeline(transaction=False)
         pipe.hset(self._keys.ended_workers, self._name, last.to_json())

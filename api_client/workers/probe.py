@@ -28,7 +28,7 @@ _LEASES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProbe:
-    """The result of a probe in one queue.
+    """The result of a probe message in one queue.
 
     Attributes:
         state: claimed; busy (not claimed, but workers hold turns, so every slot is taken); or silent.
@@ -42,7 +42,10 @@ class QueueProbe:
 
 
 class Prober:
-    """Publishes probes. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Publishes probe messages, which show whether workers take messages from their queues.
+
+    Each method raises ``StoreUnavailable`` when the store does not answer.
+    """
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
@@ -68,7 +71,10 @@ class Prober:
             self._written = time.monotonic()
 
     async def ready(self, seconds: float) -> bool:
-        """Return whether a turn would be taken within seconds. Concurrent callers share one probe."""
+        """Return True if workers take messages from every queue within ``seconds``.
+
+        Concurrent callers share one probe.
+        """
         async with self._lock:
             at, last = self._last
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
@@ -80,7 +86,7 @@ class Prober:
             return True
 
     async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
-        """Publish a probe to each queue and wait at most ``seconds`` for workers to claim them."""
+        """Publish a probe message to each queue, wait for workers to take them, and return the result per queue."""
         nonce, began = secrets.token_hex(8), time.monotonic()
         key = Keys(self._store.namespace).probe(nonce)
         queues = (RUN_QUEUE, CHECK_QUEUE)
@@ -100,7 +106,7 @@ class Prober:
         return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
 
     async def _held(self) -> bool:
-        """Return whether any worker holds a lease, so that it lives and may lack a free slot."""
+        """Return True if any worker holds a turn, so that an unanswered probe may only mean that no slot is free."""
         now = await self._store.clock_ms()
         keys, pipe = self._store.keys, self._redis.pipeline(transaction=False)
         for turn_id in await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1)):

@@ -76,7 +76,7 @@ NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Why a turn does not run at the time ``at``. Times are seconds since the epoch.
+    """The reason why a turn does not run, with its details. Times are seconds since the epoch.
 
     Attributes:
         subject: a model, a pause, a worker.
@@ -92,7 +92,7 @@ class Wait:
     before: str = ""
 
     def words(self, locale: str = "en", *, public: bool = False) -> str:
-        """Describe the wait in one clause; ``public`` leaves out what only operators should read."""
+        """Describe the reason in one clause; ``public`` leaves out details that only operators should read."""
         entry = _WORDS[self.reason]
         when = self._when(entry.get("when", ""), locale)
         text = str(entry.get(locale, entry["en"])).format(subject=self.subject, when=when)
@@ -109,12 +109,12 @@ class Wait:
 
     @property
     def fix(self) -> str:
-        """What an operator can do."""
+        """Return a sentence that tells an operator how to end the wait."""
         return str(_WORDS[self.reason]["fix"]).format(subject=self.subject)
 
     @property
     def severity(self) -> str:
-        """``ok``, ``warning`` or ``wrong``: the meaning for the installation."""
+        """Return how serious the wait is for the installation: ``ok``, ``warning`` or ``wrong``."""
         return str(_WORDS[self.reason]["is"])
 
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
@@ -125,15 +125,15 @@ class Wait:
 
 
 class Obstacle(Protocol):
-    """Something that keeps turns from starting."""
+    """Interface for a condition, such as a pause, that keeps turns from starting."""
 
     def keep_back(self, row: Row, at: float) -> Wait | None:
-        """Return why this turn must wait; None if it may start."""
+        """Return why a turn must wait, or None if the turn may start."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
-    """The state of an installation at the time ``at`` (seconds since the epoch, by the store's clock).
+    """Information about an installation at one moment, from which the reasons for waiting turns are derived.
 
     Attributes:
         reports: the last report of each worker process. ended: names of those that signed off.
@@ -154,13 +154,13 @@ class Facts:
     _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
-        """Return whether a worker process is known to have exited or gone silent."""
+        """Return True if a worker process is known to have exited or has stopped reporting."""
         if worker in self.ended:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
     def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Return why no worker takes a turn from ``queue``, or when a suitable free one last took a turn."""
+        """Return why no worker takes a turn from ``queue``, or the time when a suitable free worker last took one."""
         key = (queue, model, lacks)
         if key not in self._takers:
             self._takers[key] = self._taken(*key)
@@ -194,7 +194,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An unfinished turn as stored. Times are milliseconds of the store's clock; ``due`` is when a reaper looks at it.
+    """The stored fields of an unfinished turn from which the reason for its wait is derived.
+
+    Times are milliseconds of the store's clock; ``due`` is when a reaper looks at the turn.
 
     Attributes:
         worker: the worker that holds or last held the turn. since: when its agent was started, or had ended.
@@ -231,7 +233,7 @@ class Row:
 
 
 def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
-    """Read the stored values of ``FIELDS``; return None for a turn that is gone or ended, or a damaged record."""
+    """Decode the stored fields of an unfinished turn; return None for a finished, missing or damaged turn."""
     texts = dict(zip(FIELDS, ((value or b"").decode("utf-8", "replace") for value in values), strict=True))
     try:
         state = TurnState(texts["state"])
@@ -257,7 +259,7 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
 
 
 def _waits_since(head: Row, facts: Facts) -> float:
-    """Return when a session's first turn became due, in seconds, from its next due time and its announcements.
+    """Return the time in seconds when a session's first turn became due, computed from its announcements.
 
     Each announcement is repeated after a delay that doubles. A near deadline shortens the last delay, so the result
     may be early by at most the time waited. A turn in the fair queue has waited since its submit.
@@ -273,14 +275,14 @@ def _waits_since(head: Row, facts: Facts) -> float:
 
 
 def _lacking(text: str) -> dict[str, str]:
-    """Return the workers that gave the turn back, with the reason, from the record."""
+    """Decode which workers gave a turn back, each with its reason."""
     with suppress(ValueError, AttributeError):
         return {str(name): str(why) for name, why in json.loads(text or "{}").items()}
     return {}
 
 
 def why(row: Row, head: str, facts: Facts) -> Wait | None:
-    """Return why an unfinished turn does not run; None while a worker works on it.
+    """Return why an unfinished turn does not run, or None while a worker works on the turn.
 
     ``head`` is the first turn of its session.
     """
@@ -318,7 +320,7 @@ def _queue_of(row: Row) -> str:
 
 
 def heads(rows: Iterable[Row]) -> dict[str, str]:
-    """Map each session to its turn in progress, or to the one that runs next."""
+    """Return the id of the first turn of each session: the turn in progress, or the one that runs next."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
         begun = each.held or bool(each.held_since) or each.state is not TurnState.QUEUED
@@ -330,7 +332,7 @@ def heads(rows: Iterable[Row]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingGroup:
-    """Turns that do not run for one reason: their number, the longest waiting turn, and since when it waits.
+    """A group of turns that wait for the same reason, described by the turn that has waited longest.
 
     ``queue`` is the queue of the worker they need. ``since`` is in seconds since the epoch.
     """
@@ -348,7 +350,7 @@ class WaitingGroup:
 
 
 def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
-    """Return every turn that does not run, longest waiting first."""
+    """Return an entry for each turn that does not run, longest waiting first."""
     first, found = heads(rows), list[WaitingGroup]()
     for row in rows:
         if wait := why(row, first[row.session_id], facts):
@@ -361,7 +363,7 @@ def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
 
 
 def grouped(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
-    """Group waiting turns by reason, most severe reasons first."""
+    """Merge waiting turns with the same reason into groups, most serious reasons first."""
     groups: dict[tuple[Reason, str, str], WaitingGroup] = {}
     for each in found:
         key = (each.wait.reason, each.wait.subject, each.wait.said)

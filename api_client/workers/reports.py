@@ -25,13 +25,19 @@ _EARLY, _LATE = 5.0, 60.0
 
 
 async def written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
-    """Return the reports stored in the hash. Raises ``RedisError`` when the store does not answer."""
+    """Return the stored reports of all worker processes.
+
+    Raises ``RedisError`` when the store does not answer.
+    """
     stored: Any = await redis.hgetall(Keys(namespace).workers)
     return reports_of(stored)
 
 
 def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
-    """Read the reports of a stored hash, skipping invalid ones. ``alive`` has the channels of ``Keys.alive``."""
+    """Decode the stored reports of worker processes and skip invalid ones.
+
+    ``alive`` has the names of channels that show signs of life (``Keys.alive``).
+    """
     signs = {
         name: float(at) for at, _, name in (each.decode().partition("}:alive:")[2].partition(":") for each in alive)
     }
@@ -44,7 +50,10 @@ def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> li
 
 
 async def note_exit(settings: Settings, ended: ProcessExit) -> None:
-    """Store the exit of a process. Raises ``SettingsError`` without a store, ``RedisError`` if it does not answer."""
+    """Store how a worker process ended.
+
+    Raises ``SettingsError`` without a store, ``RedisError`` if the store does not answer.
+    """
     key = Keys(settings.namespace).exits
     async with open_store(settings) as redis:
         both: Any = redis.pipeline()
@@ -54,7 +63,10 @@ async def note_exit(settings: Settings, ended: ProcessExit) -> None:
 
 
 async def read_exits(store: Store) -> list[ProcessExit]:
-    """Return the stored exits, oldest first. Raises the errors of ``Store.ask``."""
+    """Return the stored records of ended worker processes, oldest first.
+
+    Raises the errors of ``Store.ask``.
+    """
     found = []
     for entry, fields in await store.ask(store.redis.xrange(Keys(store.namespace).exits, count=2 * MOST)) or []:
         with suppress(KeyError, ValueError):
@@ -63,7 +75,7 @@ async def read_exits(store: Store) -> list[ProcessExit]:
 
 
 def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: float) -> ProcessExit | None:
-    """Return the exit of a worker last heard at ``heard`` and missed at ``missed``; None if none was seen.
+    """Return the recorded exit of a worker that was last heard at ``heard`` and found missing at ``missed``, or None.
 
     A restarted process has the same name, so the time (seconds since the epoch) decides.
     """
@@ -72,7 +84,7 @@ def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, missed: 
 
 
 async def waiting_messages(store: Store) -> dict[str, int]:
-    """Return the number of messages in each queue of the broker, which may be the store too.
+    """Return the number of messages in each queue of the broker.
 
     Raises ``RedisError`` if the broker does not answer.
     """

@@ -47,7 +47,7 @@ _FRESH_SECONDS, _FIRST = 2.0, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationState:
-    """The state of an installation. Times are seconds since the epoch.
+    """The state of an installation: its workers, its waiting turns and its alerts. Times are seconds since the epoch.
 
     Attributes:
         at: the store's clock.
@@ -81,28 +81,28 @@ class InstallationState:
 
     @property
     def stuck(self) -> int:
-        """Turns that wait though a slot is free and no worker takes anything."""
+        """Return the number of turns that wait although a slot is free and no worker takes anything."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Codes of the alerts and of the reasons for waits, most severe first, for callers who may see no more."""
+        """Return the codes of all alerts and wait reasons, most serious first, for callers who may see no details."""
         waits = (each.wait.reason.value for each in self.waits if each.wait.reason is not Reason.NEXT)
         return tuple(dict.fromkeys((*(each.check for each in self.alerts), *waits)))
 
     @property
     def waiting_since(self) -> float:
-        """Since when the longest waiting turn could run; 0 if none waits."""
+        """Return since when the longest waiting turn could run (seconds since the epoch), or 0 if no turn waits."""
         return self.waiting[0].since if self.waiting else 0.0
 
     @property
     def waiting_by_queue(self) -> dict[str, int]:
-        """Number of turns that a worker could take now, by queue."""
+        """Return the number of turns that a worker could take now, for each queue."""
         return {**dict.fromkeys((CHECK_QUEUE, RUN_QUEUE), 0), **Counter(each.queue for each in self.waiting)}
 
     @property
     def waits_by_reason(self) -> Counter[str]:
-        """Number of turns that do not run, for every reason."""
+        """Return the number of turns that do not run, for each reason."""
         found = Counter({each.value: 0 for each in Reason})
         for each in self.waits:
             found[each.wait.reason.value] += each.count
@@ -110,18 +110,18 @@ class InstallationState:
 
     @property
     def slots_needed(self) -> float:
-        """Slots that turns use or could use now, divided by all slots: the figure to scale workers by."""
+        """Return the agent slots that turns use or could use now, divided by all slots: a figure for scaling."""
         taken = self.states.get(TurnState.RUNNING, 0) + self.states.get(TurnState.VALIDATING, 0)
         return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 
     @property
     def heard(self) -> list[WorkerReport]:
-        """The worker processes that reported recently."""
+        """Return the reports of worker processes that reported recently."""
         return [each for each in self.reports if self.at - each.at < HEARD_SECONDS]
 
     @property
     def free_slots(self) -> dict[str, int]:
-        """Number of further turns that workers could carry out at once, by queue."""
+        """Return, for each queue, how many more turns the workers could carry out at once."""
         able = [each for each in self.heard if not each.stalled]
         return {
             queue: sum(each.free_of(queue) for each in able if queue in each.queues)
@@ -132,7 +132,7 @@ class InstallationState:
 async def read_standing(
     store: Store, prober: Prober, monitors: Sequence[Monitor] = (), at_most: int = LOOK_AT_MOST
 ) -> InstallationState:
-    """Read the state of the installation once, with the first ``at_most`` unfinished turns.
+    """Read the state of the installation from the store, with the first ``at_most`` unfinished turns.
 
     Raises ``StoreUnavailable`` if the store does not answer or refuses reads.
     """
@@ -178,7 +178,7 @@ async def read_standing(
 
 
 async def _disk(settings: Settings) -> list[Alert]:
-    """Return an alert if the disk of this machine's HELIX_ROOT is nearly full."""
+    """Return an alert if the disk of this machine's HELIX_ROOT is nearly full, otherwise an empty list."""
     with suppress(OSError):
         found = disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
         return [found] if found.severity != "ok" else []
@@ -186,7 +186,7 @@ async def _disk(settings: Settings) -> list[Alert]:
 
 
 async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor]) -> tuple[Facts, list[WorkerReport]]:
-    """Read the facts that concern every turn, and the last reports of workers that ended."""
+    """Read the information about the installation that concerns every turn, and the reports of workers that ended."""
     refusal, keys = await _refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()
@@ -210,7 +210,10 @@ async def _read_facts(store: Store, prober: Prober, monitors: Sequence[Monitor])
 
 
 async def _refusal(prober: Prober) -> StoreRefusal | None:
-    """Return why the store accepts no writes; None if it does. Raises ``StoreUnavailable`` if it does not answer."""
+    """Return why the store accepts no writes, or None if it accepts them.
+
+    Raises ``StoreUnavailable`` if the store does not answer.
+    """
     try:
         await prober.writable()
     except StoreUnavailable as error:
@@ -221,7 +224,7 @@ async def _refusal(prober: Prober) -> StoreRefusal | None:
 
 
 class Workers:
-    """The worker processes and the turns that wait for them.
+    """Reads the state of worker processes and waiting turns, and gives orders to workers.
 
     Each method raises ``StoreUnavailable`` when the store does not answer.
     """
@@ -231,11 +234,11 @@ class Workers:
         self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
     async def standing(self) -> InstallationState:
-        """Return the state of the installation for doctor, overview, top, /readyz and /metrics."""
+        """Read and return the present state of the installation."""
         return await read_standing(self._store, self._prober, self._monitors)
 
     async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Return why each of these turns does not run, by turn id."""
+        """Return the reason why each of these turns does not run, by turn id."""
         unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
         if not unfinished:
             return {}
@@ -254,7 +257,10 @@ class Workers:
         return found
 
     async def why(self) -> tuple[str, ...]:
-        """Return ``InstallationState.why`` of the turns that are due first. The answer is reused for some seconds."""
+        """Return the codes of alerts and wait reasons, computed from the turns that are due first.
+
+        The result is reused for some seconds.
+        """
         at, found = self._why
         if time.monotonic() - at > _FRESH_SECONDS:
             found = (await read_standing(self._store, self._prober, self._monitors, _FIRST)).why
@@ -279,14 +285,14 @@ class Workers:
         return reports_of(stored, await self._store.ask(self._store.redis.pubsub_channels(keys.alive("*"))))
 
     async def unfinished(self) -> int:
-        """Return the number of turns that have not ended, suspended ones included."""
+        """Return the number of turns that have not ended, including suspended turns."""
         return int(await self._store.send("ZCARD", self._store.keys.due))
 
     async def order(self, name: str, what: WorkerOrder) -> str:
-        """Order a worker process to do something with its next heartbeat; return its whole name. Idempotent.
+        """Store an operator's order, which the worker reads with its next heartbeat; return the process's full name.
 
-        ``name`` may be the beginning of the process name. Raises ``BadRequest`` if no name or several names begin
-        like this.
+        ``name`` may be the beginning of the process name. Idempotent. Raises ``BadRequest`` if no name or several names
+        begin like this.
         """
         whole = await self.find(name)
         known = [each.name for each in await self.reported()]
@@ -301,7 +307,10 @@ class Workers:
         return whole
 
     async def find(self, name: str) -> str:
-        """Return the process name that begins with ``name``. Raises ``BadRequest`` if there is none or several."""
+        """Return the name of the one worker process whose name begins with ``name``.
+
+        Raises ``BadRequest`` if there is none or several.
+        """
         known = [each.name for each in await self.reported()]
         meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
         if len(meant) != 1:

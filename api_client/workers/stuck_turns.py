@@ -21,7 +21,7 @@ class StuckTurns(Monitor):
         self._workers = workers
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return at most one trouble, about the longest waiting turn: the same turn means nothing new."""
+        """Return a trouble about the longest waiting turn, or an empty list."""
         standing = await self._workers.standing()
         waits = standing.at - standing.waiting_since if standing.waiting else 0.0
         # Other monitors report some causes, and a warning calls nobody.

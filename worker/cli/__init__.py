@@ -83,7 +83,7 @@ COMMANDS = {
 
 
 def find_plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return location and help line of each plug-in's command; for an unusable plug-in, the reason instead."""
+    """Return the location and help line of each plug-in command; an unusable plug-in has its error as help line."""
     return {name: _load_plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
 
 
@@ -99,11 +99,11 @@ class LazyGroup(click.Group):
     """A command group that imports a command only when the command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands in order of the table, then those of plug-ins."""
+        """Return the names of all commands: built-in commands first, then those of plug-ins."""
         return [*COMMANDS, *find_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command.
+        """Import and return the command with this name.
 
         Raises:
             UsageError: the command is unknown; suggests a similar command or the missing plug-in.
@@ -126,7 +126,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command, ignoring a reader that closed the pipe (`turns watch ... | head`)."""
+        """Run the command; a closed output pipe (`turns watch ... | head`) counts as success."""
         try:
             super().invoke(ctx)
         except BrokenPipeError:
@@ -135,7 +135,7 @@ class LazyGroup(click.Group):
         return FINE
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands into the help text without importing the commands."""
         for title, table in (("Commands", COMMANDS), ("Commands of plug-ins", find_plugin_commands())):
             if table:
                 with formatter.section(title):
@@ -159,7 +159,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit. Expected errors are printed on stderr, one line per problem, without traceback."""
+    """Run the command line and exit the process; expected errors are printed on stderr, one line per problem."""
     for stream in (sys.stdout, sys.stderr):  # replace characters that the terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _reject_non_text(arguments: list[str]) -> None:
-    """Reject arguments that are not UTF-8, since stores, JSON and terminals refuse surrogates."""
+    """Raise ``UsageError`` for an argument that is not UTF-8."""
     for place, argument in enumerate(arguments, start=1):
         try:
             argument.encode()

@@ -48,7 +48,7 @@ def config(markdown: bool, as_json: bool) -> None:
 
 
 def describe_settings(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return each setting's name, value with masked secrets, origin and help."""
+    """Return a row for each setting with its name, its value with masked secrets, its origin and its help text."""
     file = file_of(with_installation(environ))
     return [
         {
@@ -76,7 +76,7 @@ def _describe_model_settings(settings: Settings, file: SettingsFile) -> list[dic
 
 
 def render_reference() -> str:
-    """Render docs/settings.md: every setting with default and meaning."""
+    """Return the Markdown text of docs/settings.md, which lists every setting with default and meaning."""
     lines = [_OPENING.read_text(encoding="utf-8")]
     known = declared(Settings, "setting")
     for group in GROUPS:
@@ -103,7 +103,7 @@ def _per_model_mark(field: Field[Any]) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a value as in an environment variable."""
+    """Format a setting's value as in an environment variable."""
     return f"{value:.15g}" if isinstance(value, float) else spelled(value)
 
 

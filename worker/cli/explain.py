@@ -56,7 +56,7 @@ def _describe_code(code: str, locale: str) -> dict[str, str]:
 
 
 def render_error_reference() -> str:
-    """Render docs/errors.md: every error code with meaning and remedy."""
+    """Return the Markdown text of docs/errors.md, which lists every error code with meaning and remedy."""
     lines = [
         "# Errors",
         "",

@@ -28,17 +28,17 @@ def fit_line(text: object, width: int = 200) -> str:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Format a count with its noun: ``1 turn``, ``2 turns``."""
+    """Format a count with its noun in singular or plural, such as ``1 turn`` or ``2 turns``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def write_json(value: Any) -> None:
-    """Write a value as one line of ASCII JSON."""
+    """Print a value as one line of JSON in ASCII."""
     click.echo(json.dumps(value, default=str))
 
 
 def write_result(as_json: bool, data: Any, said: str) -> None:
-    """Write a result as JSON, or as the given sentence."""
+    """Print ``data`` as JSON if ``as_json`` is true, otherwise the sentence ``said``."""
     if as_json:
         write_json(data)
     else:
@@ -46,14 +46,14 @@ def write_result(as_json: bool, data: Any, said: str) -> None:
 
 
 def write_table(rows: list[tuple[str, ...]]) -> None:
-    """Write rows as aligned columns."""
+    """Print rows of text as a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Write a list as JSON or as a table; an empty list prints ``none`` instead of a table."""
+    """Print a list as JSON or as a table with the headings ``head``; for an empty table, print the text ``none``."""
     if as_json:
         write_json(data)
     elif lines := [*rows]:
@@ -63,5 +63,5 @@ def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows:
 
 
 def format_time(at: float) -> str:
-    """Format seconds since the epoch as local time; empty for 0."""
+    """Format a Unix time as local time, and 0 as an empty text."""
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S%z}" if at else ""

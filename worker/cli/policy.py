@@ -60,7 +60,7 @@ def _load_rule_files(file: str, read: PolicyFile, root: Path) -> None:
 
 
 def add_subject_options(function: Any) -> Any:
-    """Add the options that describe a turn: model, owner and route."""
+    """Add the options --model, --owner and --route, which describe a turn, to a command."""
     for name in ("model", "owner", "route"):
         function = click.option(f"--{name}", default="", metavar="NAME", help=f"A turn of this {name}.")(function)
     return function
@@ -94,7 +94,7 @@ def find_unenforced_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) 
 
 
 def choose_file_rules(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> ChosenRules:
-    """Return the rules of a policy for a turn.
+    """Return the rules of a policy that apply to a turn.
 
     Raises:
         UsageError: a rule cannot be created.

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
-    """Open a client, by default with the environment's settings, and run a coroutine with the client."""
+    """Open a client and run a coroutine with it; without ``settings``, use those of the environment."""
     settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
@@ -29,7 +29,7 @@ def run_with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings
 
 
 def run_with_settings(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Open a client with these settings and run a coroutine with it."""
+    """Open a client with these settings, run a coroutine with the client, and return the coroutine's result."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
@@ -42,7 +42,7 @@ def run_with_settings(settings: Settings, action: Callable[[TurnsClient], Awaita
 
 
 def describe_caller() -> str:
-    """Return the user and host of the command line, as orders name them."""
+    """Return the user and host that run the command line, as ``user@host`` for the audit log."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # users in containers may have no name
@@ -51,7 +51,7 @@ def describe_caller() -> str:
 
 
 def parse_span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Parse an option that is a time span, in seconds."""
+    """Parse an option that gives a time span such as ``7d``, and return seconds."""
     from api_client.figures.spans import seconds_of
 
     try:
@@ -61,7 +61,7 @@ def parse_span(_ctx: click.Context, _param: click.Parameter, value: str) -> floa
 
 
 def build_since_option(default: str, meaning: str = "How far back.") -> Callable[[Any], Any]:
-    """Build the option ``--since``, a time span in seconds."""
+    """Build the command-line option ``--since``, which takes a time span and gives seconds."""
     return click.option(
         "--since", callback=parse_span, default=default, metavar="SPAN", show_default=True, help=meaning
     )

@@ -14,7 +14,7 @@ _MOST_BYTES = 64 * 2**20
 
 
 def build_root_option(meaning: str) -> Callable[[Any], Any]:
-    """Build the option ``--root``, a folder; ``meaning`` is its help."""
+    """Build the command-line option ``--root``, which takes a folder and shows ``meaning`` as its help."""
     return click.option(
         "--root",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -26,7 +26,7 @@ def build_root_option(meaning: str) -> Callable[[Any], Any]:
 
 
 def read_text(file: str) -> str:
-    """Read a UTF-8 file, or standard input for ``-``, without byte order mark.
+    """Return the text of a UTF-8 file, or of standard input for ``-``, without byte order mark.
 
     Raises:
         UsageError: the file is unreadable, too long or not UTF-8.

@@ -36,7 +36,7 @@ Judged = Sequence[tuple[str, Sequence[ValidationIssue]]]
 
 
 def write_issues(judged: Judged, form: str) -> None:
-    """Write the issues in one of ``FORMATS``."""
+    """Write the issues of validated files in the format ``form``, one of ``FORMATS``."""
     {"text": _write_text, "json": _write_json, "sarif": _write_sarif, "github": _write_github}[form](judged)
 
 

@@ -42,7 +42,7 @@ def _describe_settings() -> list[dict[str, str]]:
 
 
 def examine_installation() -> Iterator[Finding]:
-    """Run all checks and yield their findings, causes before consequences."""
+    """Run all checks of ``turns doctor`` and yield their findings, causes before consequences."""
     from worker.cli.checks.broker import check_brokers
     from worker.cli.checks.callers import check_callers
     from worker.cli.checks.machine import check_machine

@@ -37,7 +37,7 @@ Info = Mapping[str, Any]
 
 
 def check_brokers(settings: Settings) -> Iterator[Finding]:
-    """Check the broker and the store; if both are one server, check it once."""
+    """Yield findings about the broker and the store; a server with both roles is checked once."""
     if not settings.store_url:
         yield Finding(
             "store",
@@ -55,7 +55,7 @@ def check_brokers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_server(name: str, settings: Settings) -> Iterator[Finding]:
-    """Check one Redis or Valkey server: reachable, recent enough, persistent, replicated."""
+    """Yield findings about one Redis or Valkey server: availability, version, persistence and replication."""
     from redis.exceptions import NoPermissionError, RedisError
 
     from api_client.store.connecting import connect
@@ -114,13 +114,13 @@ def _read_server_setting(redis: Any, name: str) -> str | None:
 
 
 def report_unread_settings(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Report the settings that the server did not tell."""
+    """Report the server settings that could not be read because the server refuses CONFIG GET."""
     if silent := [each for each, value in asked.items() if value is None]:
         yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
 def check_submit(settings: Settings) -> Iterator[Finding]:
-    """Check that the store accepts turns, by running the store commands of a submit."""
+    """Check that the store accepts turns, by running the commands that a submit uses."""
 
     async def try_submit(client: TurnsClient) -> dict[str, str]:
         cancel, of_none = client.store.command(CANCEL), client.submitter.new_id()
@@ -148,7 +148,7 @@ def check_submit(settings: Settings) -> Iterator[Finding]:
 
 
 def check_append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
-    """Check if a full disk may have damaged the append-only file."""
+    """Report damage that a full disk may have done to the server's append-only file."""
     check, refused = f"{name} append-only file", info.get("errorstat_MISCONF", {}).get("count", 0)
     if directory and any(
         remove_holes(text := each.read_bytes()) != text for each in find_append_only_files(Path(directory))
@@ -164,7 +164,7 @@ def check_append_only_files(name: str, directory: str | None, info: Info) -> Ite
 
 
 def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
-    """Check that a node of a Redis Cluster is also configured as a cluster."""
+    """Report whether a node of a Redis Cluster is also configured as a cluster here."""
     if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
         return
     if settings.store_is_cluster:
@@ -178,7 +178,7 @@ def check_mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
 
 
 def check_fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
-    """Check if leases outlast a fail-over of a cluster.
+    """Report whether a worker's lease on a turn lasts longer than a fail-over of the cluster.
 
     Args:
         node_timeout: cluster-node-timeout of the server in milliseconds.
@@ -197,7 +197,7 @@ def check_fail_over(name: str, node_timeout: str | None, settings: Settings) -> 
 def check_replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
-    """Check if a fail-over of this server can lose acknowledged writes.
+    """Report whether a fail-over of this server can lose acknowledged writes.
 
     Args:
         info: the server's INFO.
@@ -231,13 +231,13 @@ def check_replication(
 
 
 def count_online_replicas(info: Info) -> int:
-    """Return how many replicas have caught up with the server."""
+    """Return the number of replicas that have caught up with the server."""
     listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
     return sum(each.get("state") == "online" for each in listed)
 
 
 def check_clock(name: str, redis: Any) -> Finding:
-    """Compare the server's clock with this machine's."""
+    """Report how much the server's clock differs from this machine's clock."""
     before = time.time()
     seconds, micros = redis.time()
     skew = seconds + micros / 1e6 - (before + time.time()) / 2
@@ -248,7 +248,7 @@ def check_clock(name: str, redis: Any) -> Finding:
 
 
 def check_version(name: str, info: Info) -> Finding:
-    """Check if the server is recent enough and patched."""
+    """Report whether the server's version is recent enough and has its security patches."""
     kind = "valkey" if "valkey_version" in info else "redis"
     text = str(info.get(f"{kind}_version", "0.0.0"))
     number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
@@ -264,7 +264,7 @@ def check_version(name: str, info: Info) -> Finding:
 
 
 def check_persistence(name: str, info: Info) -> Finding:
-    """Check if acknowledged writes reach the disk within a second."""
+    """Report whether the server writes acknowledged changes to an append-only file."""
     check = f"{name} persistence"
     if not int(info.get("aof_enabled", 0)):
         fix = "start it with --appendonly yes; until then its end loses turns"
@@ -280,7 +280,7 @@ def _is_embedded(settings: Settings) -> bool:
 
 
 def check_power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
-    """Check if acknowledged writes survive a power failure; ``synced`` is the server's appendfsync."""
+    """Report whether acknowledged writes survive a power failure; ``synced`` is the server's ``appendfsync``."""
     if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
         return
     lost = {
@@ -292,7 +292,7 @@ def check_power(name: str, synced: str | None, settings: Settings) -> Iterator[F
 
 
 def check_memory(name: str, info: Info) -> Finding:
-    """Check if the server may evict data or is about to refuse writes."""
+    """Report whether the server may evict data or is about to refuse writes."""
     check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         fix = "start it with --maxmemory-policy noeviction"

@@ -19,7 +19,7 @@ _ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + st
 
 
 def check_callers(settings: Settings) -> Iterator[Finding]:
-    """Check for weak API keys and for proxies that are not trusted."""
+    """Report weak API keys, and proxies of clients that the settings do not trust."""
     for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
         if weak := sum(estimate_entropy(key) < _BITS for key in keys):
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"

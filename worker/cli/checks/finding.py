@@ -18,7 +18,7 @@ State = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check, and what to do about it."""
+    """The result of one check, with advice on how to fix a problem."""
 
     check: str
     state: State
@@ -27,7 +27,7 @@ class Finding:
 
 
 def print_findings(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
-    """Print each finding as it comes, or all as JSON. Exit with code 1 if a finding is wrong.
+    """Print each finding as soon as it is known, or all findings as JSON; exit with code 1 if one is wrong.
 
     Args:
         more: further entries of the JSON, which then is an object with ``wrong`` (a count) and ``findings``.

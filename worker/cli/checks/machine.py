@@ -34,7 +34,7 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
-    """Check this machine's disk, session folder, sandbox, validators and policies."""
+    """Report this machine's disk space, session folder, sandbox, validators and policies."""
     room = disk(shutil.disk_usage(_nearest_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield check_sessions(settings)
@@ -50,7 +50,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
 def group_models(
     settings: Settings, models: Iterable[str], names: Sequence[str]
 ) -> Iterator[tuple[Sequence[str], Settings]]:
-    """Group models with equal values of some settings, and yield each group with its settings."""
+    """Group models whose values of the named settings are equal, and yield each group with its settings."""
     found: dict[str, list[str]] = {}
     for model in models:
         found.setdefault(repr([getattr(settings.of_model(model), name) for name in names]), []).append(model)
@@ -59,7 +59,7 @@ def group_models(
 
 
 def check_sessions(settings: Settings) -> Finding:
-    """Check if sessions can be written, by writing a file to their folder or its nearest existing parent."""
+    """Report whether sessions can be written, by writing a file to their folder or its nearest existing parent."""
     folder = _nearest_existing(settings.sessions_dir)
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:
@@ -107,7 +107,7 @@ def is_in_container(root: Path = Path("/")) -> bool:
 
 
 def check_active_validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
-    """Check if every active validator is installed."""
+    """Report the active validators that are not installed on this machine."""
     if missing := [name for name in active if name not in offered]:
         fix = "install the package that offers it wherever relay and workers run, or change HELIX_VALIDATORS"
         return Finding("validators", "wrong", f"active, but not offered on this machine: {', '.join(missing)}", fix)
@@ -117,7 +117,7 @@ def check_active_validators(active: tuple[str, ...], offered: tuple[str, ...]) -
 
 
 def check_policies(settings: Settings) -> Iterator[Finding]:
-    """Check if the policy files are valid, as a relay would load them now."""
+    """Report whether the policy files are valid, by loading them as a relay would."""
     read = Policies(settings)
     try:
         read.check()

@@ -24,7 +24,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 
 def check_models(settings: Settings) -> Iterator[Finding]:
-    """Check each model; ask each model service once for its list of models."""
+    """Report for each model whether its runner works; each model service is asked once for its list of models."""
     from worker.agents import list_runner_names
     from worker.agents.ability import find_listed_name, find_missing_program, find_permanent_obstacle, try_program
 
@@ -52,7 +52,7 @@ def check_models(settings: Settings) -> Iterator[Finding]:
 
 
 def list_model_problems(settings: Settings) -> list[str]:
-    """Return a line for each model that can never work with these settings."""
+    """Return one line of text for each model that can never work with these settings."""
     from worker.agents.ability import find_permanent_obstacle
 
     found = ((model, find_permanent_obstacle(settings, model)) for model in settings.models)
@@ -60,7 +60,7 @@ def list_model_problems(settings: Settings) -> list[str]:
 
 
 def check_certified_version(settings: Settings, model: str) -> Iterator[Finding]:
-    """Check if an agent's program has the certified version."""
+    """Report a warning if an agent's program has another version than the certified one."""
     from worker.agents.ability import find_certified_program
 
     program, wanted = find_certified_program(settings, model)
@@ -92,7 +92,7 @@ def _suggest_fix(runner: str, known: tuple[str, ...]) -> str:
 
 
 def list_service_models(url: str, key: str) -> Finding | frozenset[str] | None:
-    """Return the models that a service lists: None if it has no list, a finding if the request fails."""
+    """Return the models that a model service lists, None if it has no list, or a finding if the request fails."""
     request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
     if key:
         request.add_header("Authorization", f"Bearer {key}")
@@ -117,7 +117,7 @@ def list_service_models(url: str, key: str) -> Finding | frozenset[str] | None:
 def check_listed(
     model: str, option: str, url: str, found: Finding | frozenset[str] | None, spec: str = "openai_http"
 ) -> Finding:
-    """Check if a service lists the model."""
+    """Report whether a model service lists the configured model."""
     check = f"model {model}"
     match found:
         case Finding():

@@ -14,7 +14,7 @@ _FIX = "install the package again, or take it away"
 
 
 def check_plugins() -> Iterator[Finding]:
-    """Yield a finding for each plug-in that cannot be imported, then one for all others."""
+    """Report each plug-in that cannot be imported, then list the others in one finding."""
     said = []
     for group, noun in GROUPS.items():
         problems = {name: _find_problem(group, name) for name in sorted(find_plugins(group))}
@@ -29,7 +29,7 @@ def check_plugins() -> Iterator[Finding]:
 
 
 def run_plugin_checks(settings: Settings) -> Iterator[Finding]:
-    """Run the checks of plug-ins; a check that raises is a finding."""
+    """Run the checks that plug-ins add, and yield their findings; a check that crashes becomes a finding."""
     for name in sorted(find_plugins(CHECK)):
         try:
             yield from load_plugin(CHECK, name)(settings)

@@ -30,7 +30,7 @@ _SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
 
 
 def check_workers(settings: Settings) -> Iterator[Finding]:
-    """Check the workers, also by sending a probe message through the broker."""
+    """Report the state of the workers, also by sending a probe message through the broker."""
     if not settings.store_url:
         return
     try:
@@ -99,7 +99,7 @@ def report_alerts(standing: InstallationState) -> Iterator[Finding]:
 
 
 def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
-    """Check if all workers of the last day are still there."""
+    """Report whether all workers of the last day still run."""
     if not reports:
         return
     lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
@@ -113,7 +113,7 @@ def check_presence(reports: Sequence[WorkerReport], now: float) -> Iterator[Find
 
 
 def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
-    """Check if every worker renews its leases in time."""
+    """Report whether each worker renews the leases on its turns in time."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
@@ -124,13 +124,13 @@ def check_leases(reports: Sequence[WorkerReport], now: float, lease_seconds: flo
 
 
 def check_shared_sessions(standing: InstallationState) -> Iterator[Finding]:
-    """Report that all workers see the same session folder, unless an alert says otherwise."""
+    """Report that all workers see the same session folder, unless an alert reports the contrary."""
     if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
 def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
-    """Check if all workers have the same validators, as each must be able to validate any turn."""
+    """Report whether all workers have the same validators, because each worker must be able to check any turn."""
     offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
     everything = frozenset[str]().union(*offers.values())
     lacking = sorted(
@@ -144,7 +144,7 @@ def check_same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
 
 
 def check_turns_kept(account: Account) -> Finding:
-    """Check if every acknowledged turn has ended or is still in progress."""
+    """Report whether every acknowledged turn has ended or is still in progress."""
     said = (
         f"{count_noun(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
     )
@@ -166,7 +166,7 @@ def report_probe(probe: QueueProbe) -> Finding:
 
 
 def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
-    """Report the messages in queues and the dead letters."""
+    """Report how many messages wait in the broker's queues and how many turns are dead letters."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
     if standing.dead:
@@ -177,7 +177,7 @@ def check_backlog(standing: InstallationState, messages: dict[str, int]) -> Iter
 
 
 def check_traces(untraced: int | None) -> Iterator[Finding]:
-    """Check if finished turns are sent as traces, if tracing was ever started."""
+    """Report whether finished turns wait to be sent as traces; no finding if tracing was never started."""
     if untraced:
         fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)

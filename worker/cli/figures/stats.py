@@ -68,7 +68,7 @@ def _format_share(row: Share | None) -> str:
 
 
 def format_percent(rate: float | None) -> str:
-    """Format a share as a percentage."""
+    """Format a rate between 0 and 1 as a percentage, and None as ``-``."""
     return "-" if rate is None else f"{rate:.1%}"
 
 

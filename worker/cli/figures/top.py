@@ -90,7 +90,7 @@ async def _draw_overview(client: TurnsClient, span: str) -> None:
 
 
 def render_frame(seen: Overview, width: int, height: int) -> list[Line]:
-    """Render the overview as at most ``height`` lines of at most ``width`` characters."""
+    """Render the overview page for a terminal with ``height`` lines of ``width`` characters."""
     total, span = seen.figures.whole.total, seen.figures.span
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:

@@ -12,7 +12,7 @@ from worker.app import app
 
 
 def main() -> None:
-    """Run Flower with options from FLOWER_* variables and the password from FLOWER_BASIC_AUTH or its file."""
+    """Run Flower with its options from FLOWER_* variables and its password from FLOWER_BASIC_AUTH or from a file."""
     os.umask(0o077)  # its history names users' sessions
     if path := os.environ.pop("FLOWER_BASIC_AUTH_FILE", ""):
         os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text().strip()

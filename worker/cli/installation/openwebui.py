@@ -107,7 +107,7 @@ def add_version(url: str) -> str:
 
 
 def find_relay_address(settings: Settings) -> str:
-    """Return the relay's address on this machine, taken from a running `turns up` with the same store."""
+    """Return the URL of the relay on this machine, taken from a running `turns up` with the same store if possible."""
     installation = running(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
@@ -115,14 +115,14 @@ def find_relay_address(settings: Settings) -> str:
 
 
 def find_key(settings: Settings) -> str:
-    """Return a key for Open WebUI, never empty: without key Open WebUI hides the models."""
+    """Return an API key for Open WebUI; without keys return a placeholder, or Open WebUI would hide the models."""
     if settings.forwarding_keys or settings.api_keys:
         return (*settings.forwarding_keys, *settings.api_keys)[0]
     return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
 
 
 def build_environment(settings: Settings, url: str, key: str) -> dict[str, str]:
-    """Build Open WebUI's environment variables."""
+    """Return Open WebUI's environment variables for a relay with this URL and API key."""
     signed = {"FORWARD_USER_INFO_HEADER_JWT_SECRET": settings.user_jwt_secret} if settings.user_jwt_secret else {}
     return {
         "OPENAI_API_BASE_URL": url,
@@ -138,7 +138,7 @@ def build_environment(settings: Settings, url: str, key: str) -> dict[str, str]:
 
 
 def render_env_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """Render the environment for a shell (`set -a; . FILE`) or Compose's `env_file`."""
+    """Return Open WebUI's environment variables as a file for a shell (`set -a; . FILE`) or Compose's `env_file`."""
     values = build_environment(settings, url or find_relay_address(settings), key or find_key(settings))
     head = [
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then: set -a; . ./open-webui.env",
@@ -149,7 +149,7 @@ def render_env_file(settings: Settings, url: str | None, key: str | None) -> str
 
 
 def render_docker_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """Render the environment for `docker run --env-file`, which keeps quotes."""
+    """Return Open WebUI's environment variables as a file for `docker run --env-file`, which keeps quotes."""
     url = url or find_relay_address(settings).replace("127.0.0.1", "host.docker.internal")
     values = build_environment(settings, url, key or find_key(settings))
     head = [
@@ -162,7 +162,7 @@ def render_docker_file(settings: Settings, url: str | None, key: str | None) -> 
 
 
 def render_compose_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """Render an override for compose/compose.yaml with the service ``open-webui`` on the relay's network."""
+    """Return a Docker Compose override that adds the service ``open-webui`` to compose/compose.yaml."""
     # Compose expands variables after $.
     given = {name: value.replace("$", "$$") for name, value in build_environment(settings, "", "").items()}
     given["OPENAI_API_BASE_URL"] = url or "http://web:8765/v1"
@@ -186,7 +186,7 @@ def render_compose_file(settings: Settings, url: str | None, key: str | None) ->
 
 
 def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
-    """Build a model for Open WebUI's import, readable by all users.
+    """Build the description of a model for Open WebUI's import, readable by all users.
 
     Its capabilities replace those from the relay, so they disable the built-in tools again.
     """
@@ -209,7 +209,7 @@ def build_model_entry(model: str, settings: Settings) -> dict[str, Any]:
 
 
 def draw_icon(model: str, size: int = 64) -> bytes:
-    """Draw a PNG icon in a colour derived from the model's name; Open WebUI accepts no SVG here."""
+    """Return a PNG icon in a colour derived from the model's name; Open WebUI accepts no SVG here."""
     red, green, blue = (64 + part % 128 for part in zlib.crc32(model.encode()).to_bytes(4, "big")[:3])
     middle = (size - 1) / 2
 

@@ -29,14 +29,14 @@ _PRINT_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class RelayAddress:
-    """The relay's URL, an API key, and a timeout in seconds."""
+    """The URL of a relay, with an API key and a timeout in seconds for requests to it."""
 
     url: str
     key: str
     timeout: float
 
     def open_request(self, path: str, body: dict[str, Any] | None = None, **headers: str) -> Any:
-        """Send a request and return the open response."""
+        """Send a request to the relay and return the open response, whose body is not read yet."""
         head = {"authorization": f"Bearer {self.key}", "user-agent": AGENT, "content-type": "application/json"}
         head |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else json.dumps(body).encode()
@@ -45,7 +45,7 @@ class RelayAddress:
 
 
 def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -> Iterator[Finding]:
-    """Run all checks and yield findings, causes first; stop at the first failure."""
+    """Check that the relay answers like Open WebUI expects, and yield findings; stop at the first failure."""
     try:
         with relay.open_request("/models") as answer:
             models = [entry["id"] for entry in json.load(answer)["data"]]
@@ -70,7 +70,7 @@ def check_open_webui(settings: Settings, relay: RelayAddress, model: str, *, ask
 
 
 def report_unreachable(relay: RelayAddress, error: Exception, check: str = "address") -> Finding:
-    """Build the finding for a failed request."""
+    """Build the finding for a failed request to the relay."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
             reason = _error_message(error.read(4096))
@@ -90,7 +90,7 @@ def _error_message(body: bytes) -> str:
 
 
 def background(relay: RelayAddress, model: str) -> Finding:
-    """Check that a request for a chat title is answered without a turn."""
+    """Report whether a request for a chat title is answered without a turn."""
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
     head = {"x_owui_task": "title_generation", "x_owui_message_id": "", "x_owui_user_id": AGENT}
@@ -103,7 +103,7 @@ def background(relay: RelayAddress, model: str) -> Finding:
 
 
 def turn(relay: RelayAddress, model: str) -> Finding:
-    """Check that a chat message is answered with progress, text and an end."""
+    """Report whether a chat message gets an answer with progress, text and an end."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}
     head = {
@@ -129,7 +129,7 @@ def turn(relay: RelayAddress, model: str) -> Finding:
 
 
 class StreamView:
-    """What Open WebUI's page shows of a response stream: status lines, error, end."""
+    """Collects what a user of Open WebUI would see of a streamed response: status lines, the error, the end."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -137,7 +137,7 @@ class StreamView:
         self.done = False
 
     def read_line(self, line: str) -> None:
-        """Process a line of the stream."""
+        """Process one line of the streamed response."""
         data = line.removeprefix("data: ").strip()
         if data == "[DONE]":
             self.done = True
@@ -149,7 +149,7 @@ class StreamView:
 
 
 def check_last_request(settings: Settings) -> Iterator[Finding]:
-    """Check the last request that Open WebUI sent to this installation."""
+    """Report problems in the last request that Open WebUI sent to this installation."""
     try:
         found = run_with_client(lambda client: client.openwebui_seen.last())
     except HelixError as error:

@@ -13,7 +13,7 @@ from api_client.contract.turn import Outcome, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A message of the demo and its expected result.
+    """A message that ``turns demo`` sends, with the expected result.
 
     Attributes:
         de, en: the message in each language.
@@ -82,7 +82,7 @@ SCENES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneResult:
-    """The result of a scene, with the text or the error that the openai client received."""
+    """The result of one demo message, with the text or the error that the client received."""
 
     scene: Scene
     turn: Turn
@@ -92,7 +92,7 @@ class SceneResult:
 
     @property
     def problems(self) -> list[str]:
-        """List the differences between the result and the scene's expectations."""
+        """Return the differences between the result and the expectations of the scene, as sentences."""
         turn, scene = self.turn, self.scene
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),
@@ -107,7 +107,7 @@ class SceneResult:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a dict for ``--json``."""
+        """Return the result as a JSON-ready dict."""
         return {
             "turn_id": self.turn.turn_id,
             "scene": self.scene.title,

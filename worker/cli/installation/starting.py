@@ -25,7 +25,9 @@ _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
 def await_store(settings: Settings, stopping: threading.Event | None = None) -> None:
-    """Wait for store and broker, and refuse a half-restored store. Returns early when ``stopping`` is set.
+    """Wait until store and broker answer, and refuse a store that was only partly restored.
+
+    Returns early when ``stopping`` is set.
 
     Raises:
         SettingsError: the store is half restored, or a server is too old.
@@ -42,7 +44,7 @@ def await_store(settings: Settings, stopping: threading.Event | None = None) -> 
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:
-    """Wait until a server answers, and tell the user about the wait. A server that loads its data counts as answering.
+    """Wait until a server answers, and tell the user about the wait; a server that still loads its data is accepted.
 
     Raises:
         StoreUnavailable: the password is refused, or there was no answer for ``store_wait_seconds``.
@@ -80,7 +82,7 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
 
 
 def require_version(name: str, server: Any) -> None:
-    """Refuse a server that is too old; accept a server whose version is unknown.
+    """Raise ``SettingsError`` if a server is too old; accept a server that does not tell its version.
 
     Raises:
         SettingsError: the server is too old.
@@ -99,7 +101,7 @@ def require_version(name: str, server: Any) -> None:
 
 @contextlib.contextmanager
 def blame_store(settings: Settings) -> Iterator[None]:
-    """Raise the store's own error if a worker in the block did not become ready because of the store.
+    """Replace ``NotReady`` in the block by the store's own error if the store is why a worker did not become ready.
 
     Raises:
         SettingsError, StoreUnavailable: the store is the cause.
@@ -113,7 +115,7 @@ def blame_store(settings: Settings) -> Iterator[None]:
 
 
 class _ParentExit(threading.Event):
-    """An event for forked children that counts as set once their parent has ended."""
+    """An event that a forked child uses to end with its parent: it counts as set once the parent has ended."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ _FLOWER_PORT = 5555
 
 @dataclass(frozen=True)
 class Installation:
-    """The programs that ``turns up`` starts, and their descriptions."""
+    """The plan of an installation that ``turns up`` starts: its programs, with texts that describe them."""
 
     settings: Settings
     programs: list[Program]
@@ -130,7 +130,7 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
 
 
 def require_models(settings: Settings) -> None:
-    """Refuse to start with models that can never work.
+    """Raise ``SettingsError`` if a configured model can never work.
 
     Raises:
         SettingsError: lists each such model with the reason.
@@ -147,7 +147,7 @@ def require_models(settings: Settings) -> None:
 def plan_installation(
     settings: Settings, relay: RelayBinding, processes: int | None = None, *, flower: bool = False
 ) -> Installation:
-    """Choose the programs to start: broker if none is set, worker processes, relay, Flower, traces.
+    """Choose the programs that ``turns up`` starts: a broker if none is set, workers, the relay, Flower and traces.
 
     Raises:
         BrokerError: no broker is set and none can be started.
@@ -183,7 +183,7 @@ def _choose_flower_port() -> int:
 
 @contextlib.contextmanager
 def lock_installation(state: Path) -> Iterator[None]:
-    """Hold the lock of an installation during the block.
+    """Hold the lock of an installation during the block, so that only one `turns up` or restore runs at a time.
 
     Raises:
         CannotStart: `turns up` or a restore is running; names the process.

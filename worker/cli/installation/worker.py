@@ -20,7 +20,7 @@ from worker.runners.claude.cli_program import missing_programs
 
 
 def describe_capacity(settings: Settings, processes: int | None = None) -> str:
-    """Describe how many agents and validations a worker with these settings runs at once."""
+    """Describe in words how many agents and validations a worker with these settings runs at once."""
     shares = programs.share_slots(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
@@ -66,7 +66,7 @@ def worker(processes: int | None, foreground: bool) -> None:
             )
 
     def touch_ready_file() -> None:
-        """Touch the file of the liveness check while all processes accept messages (compose/compose.yaml)."""
+        """Touch the file that the container's liveness check reads, while all processes accept messages."""
         if ready := os.environ.get(programs.READY_VARIABLE):
             with contextlib.suppress(OSError):  # a full disk must not stop the worker
                 Path(ready).touch()

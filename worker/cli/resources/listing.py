@@ -17,7 +17,7 @@ from worker.cli.store_access import run_with_client
 
 
 def make_list_command(resource: Resource[Any], name: str, about: str, *, under: str = "") -> click.Command:
-    """Build the command that lists a resource.
+    """Build the command-line command that lists the rows of a resource.
 
     Args:
         about: help text of the command.
@@ -41,7 +41,7 @@ def make_list_command(resource: Resource[Any], name: str, about: str, *, under: 
 
 
 def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float = 0.0) -> None:
-    """Print rows as a table; ``now`` is in seconds since the epoch, 0 for the current time."""
+    """Print the rows of a resource as a table; ``now`` is a Unix time, 0 for the current time."""
     context = CellContext(now or time.time(), with_names(load().keys_path))
     cells = [tuple(_format_cell(column, row, context) for column in columns) for row in rows]
     write_table([tuple(column.head for column in columns), *cells])

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.5
 
 
 def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Parse an option that is a time: 14:30 (today or tomorrow) or 2026-12-24T08:00, local unless it has a zone."""
+    """Parse an option that gives a time of day (14:30) or a date with time, and return the time in Unix seconds."""
     if not value:
         return 0.0
     try:
@@ -39,7 +39,7 @@ def _parse_time(_ctx: click.Context, _param: click.Parameter, value: str) -> flo
 
 
 def _resolve_name(what: str, name: str) -> str:
-    """Return the hash of an owner that was named as in `turns keys list`; other names stay."""
+    """Return the hash of an owner given by name; return any other name unchanged."""
     return owner_named(name) if what == "owner" else name
 
 

@@ -26,7 +26,7 @@ _STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessf
 
 
 def act_on_turn(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008
-    """Cancel, replay or drop one turn. Exit with code 1 if the turn had already finished."""
+    """Cancel, replay or drop one turn and print the result; exit with code 1 if the action was not possible."""
 
     async def act_and_read(client: TurnsClient) -> tuple[Done, Turn]:
         done = await act(client, action, turn_id, by=describe_caller(), change=change)

@@ -108,12 +108,12 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
 
 
 def pack_bundle(settings: Settings, found: dict[str, Any]) -> bytes:
-    """Return the bundle of an exported turn as a ZIP archive, without prompts. Runs ``turns doctor``: takes seconds."""
+    """Pack an exported turn into a ZIP archive for a bug report, without prompts, and return the archive's bytes."""
     return _pack_archive(build_contents(settings, found, with_prompts=False))
 
 
 def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
-    """Build the bundle's files: content by name, with masked secrets."""
+    """Build the files of a bug report about a turn, as a dict from file name to content with masked secrets."""
     from worker.cli.checks import examine_installation
 
     redact = redactor(settings)
@@ -130,7 +130,7 @@ def build_contents(settings: Settings, found: dict[str, Any], *, with_prompts: b
 
 
 def hide_texts(value: Any, key: str = "") -> Any:
-    """Replace every text of users and agents by its length."""
+    """Return a copy of a JSON value in which every text of users and agents is replaced by its length."""
     match value:
         case dict():  # callers choose the names of their metadata
             return {name: hide_texts(item, "" if key == "metadata" else name) for name, item in value.items()}
@@ -143,7 +143,7 @@ def hide_texts(value: Any, key: str = "") -> Any:
 
 
 def list_versions() -> dict[str, str]:
-    """Return the versions of helix-turns, Python, the system and the main packages."""
+    """Return the installed versions of helix-turns, Python, the system and the main packages."""
     found = {"helix-turns": api_client.__version__, "python": platform.python_version(), "system": platform.platform()}
     for name in _PACKAGES:
         try:
@@ -154,7 +154,7 @@ def list_versions() -> dict[str, str]:
 
 
 def find_log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
-    """Yield the lines about a turn, with tracebacks, from the logs of ``turns up`` on this machine."""
+    """Yield the log lines of ``turns up`` on this machine that concern a turn, with tracebacks."""
     left = _LOG_LINES
     for file in sorted((settings.root / STATE_DIR / "logs").glob("*.log*")):
         about = False

@@ -31,7 +31,7 @@ _MOST = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thumb:
-    """One rating of an answer: 1 or -1, its time in seconds since the epoch, and the author's remarks."""
+    """A user's rating of an answer in Open WebUI, with the user's remarks; ``at`` is in seconds since the epoch."""
 
     message_id: str
     model: str
@@ -43,7 +43,7 @@ class Thumb:
     score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the thumb as in an export."""
+        """Return the rating as a JSON-ready dict, without empty remarks."""
         when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
         data = {"reason": self.reason, "comment": self.comment, "tags": list(self.tags), "score": self.score}
         return {"rating": self.rating, "at": when, **{name: value for name, value in data.items() if value}}
@@ -51,7 +51,7 @@ class Thumb:
 
 @dataclass(slots=True)
 class JoinedFeedback:
-    """Thumbs assigned to turns, and the remaining thumbs by reason."""
+    """The result of assigning ratings to turns, with the ratings that fit no turn."""
 
     turns: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ def import_feedback(file: str, as_json: bool) -> None:
 
 
 def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
-    """Parse the thumbs of an export, and count the entries without a rating.
+    """Parse the ratings in an export of Open WebUI; return the ratings, and the number of entries without one.
 
     Raises:
         UsageError: the text is not an export of Open WebUI.
@@ -121,7 +121,7 @@ def parse_export(text: str, name: str) -> tuple[list[Thumb], int]:
 
 
 def assign_thumbs(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> JoinedFeedback:
-    """Assign thumbs, oldest first, to turns by the message ids of Open WebUI."""
+    """Assign ratings to turns by the message ids of Open WebUI; of several ratings for a message the last counts."""
     joined = JoinedFeedback()
     for thumb in thumbs:
         if turn_id := turn_of.get(thumb.message_id):
@@ -136,7 +136,7 @@ def assign_thumbs(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Se
 
 
 def read_feedback(root: Path) -> dict[str, dict[str, Any]]:
-    """Read the imported thumbs from disk, by turn."""
+    """Return the imported ratings by turn id, or an empty dict if nothing was imported."""
     try:
         data = json.loads((root / STATE_DIR / _FILE).read_text())
     except FileNotFoundError:

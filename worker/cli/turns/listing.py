@@ -28,12 +28,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def add_turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """Add the argument TURN_ID, which also accepts the beginning of an id or ``last``."""
+    """Add the argument TURN_ID to a command, which also accepts the beginning of an id or ``last``."""
     return click.argument("turn_id", required=required, callback=_resolve_turn_id, shell_complete=_complete_turn_id)
 
 
 def _complete_turn_id(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return ids of recent turns for the shell's completion; none if the store is unavailable."""
+    """Return recent turn ids for the shell's completion, or an empty list if the store is unavailable."""
     with contextlib.suppress(HelixError, OSError):
         page = run_with_settings(require_store(load()), lambda client: client.lists.page(Search(), count=_COMPLETED))
         return [turn.turn_id for turn in page.turns if turn.turn_id.startswith(begun)]
@@ -47,7 +47,7 @@ def _resolve_turn_id(context: click.Context, _parameter: click.Parameter, text: 
 
 
 def complete_model(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return configured models for the shell's completion."""
+    """Return the configured models whose names begin with the typed text, for the shell's completion."""
     with contextlib.suppress(HelixError, OSError):
         return [name for name in load().models if name.startswith(begun)]
     return []

@@ -71,7 +71,7 @@ def run(
 
 
 def project_directory(path: Path) -> str:
-    """Return the folder of a phases.yaml, relative to HELIX_ROOT.
+    """Return the folder that contains a phases.yaml, relative to HELIX_ROOT.
 
     Raises:
         BadRequest: the folder is outside of HELIX_ROOT, where no worker finds it.

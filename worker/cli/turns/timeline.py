@@ -25,7 +25,7 @@ GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
 
 class Line(NamedTuple):
-    """A line of text, its style (colours, ``bold``, ``dim``), and True if it continues the previous line."""
+    """A line of terminal output with its style: colours, ``bold`` or ``dim``. ``detail`` marks a continuation line."""
 
     text: str
     style: str = PLAIN
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 def describe_event(event: Event) -> list[Line]:
-    """Format an event as a line with details; empty for pieces of the answer and unknown events."""
+    """Describe an event in lines for the terminal; pieces of the answer and unknown events give no lines."""
     match event.body:
         case event_kinds.Unknown():
             return []
@@ -46,7 +46,7 @@ def describe_event(event: Event) -> list[Line]:
 
 
 def format_issues(issues: Iterable[ValidationIssue]) -> list[Line]:
-    """Format each issue as a line with code, place, message and validator, followed by the fix."""
+    """Format validation issues as lines with code, place, message and validator, each followed by its fix."""
     lines = []
     for issue in issues:
         by = f"  ({fit_line(issue.validator)})" if issue.validator else ""
@@ -177,7 +177,7 @@ def _describe_end(body: event_kinds.TurnFinished) -> list[Line]:
 
 
 def format_error(error: TurnError | None) -> list[str]:
-    """Format a turn's error as lines."""
+    """Format the error of a turn as lines of text; no error gives no lines."""
     if error is None:
         return []
     lines = [fit_line(line) for line in strip_control(error.message or error.code).splitlines() if line.strip()]
@@ -190,7 +190,7 @@ def _count_noun(number: int, one: str, many: str = "") -> str:
 
 
 def _current_activity(body: kinds.Body) -> str | None:
-    """Return the activity that starts with this event, for the progress line; None if it does not change."""
+    """Return the activity that begins with an event, for the progress line, or None if the activity stays the same."""
     match body:
         case event_kinds.TurnQueued():
             return "waiting for a worker"
@@ -213,7 +213,7 @@ def _current_activity(body: kinds.Body) -> str | None:
 
 
 class Timeline:
-    """Write a turn's events with time of day and number.
+    """Writes the events of a turn to the terminal, each with time of day and number.
 
     On a terminal, lines are coloured unless NO_COLOR is set, and a counter shows the agent's progress.
     """
@@ -228,7 +228,7 @@ class Timeline:
         self._details_seen: set[str] = set()
 
     def show_event(self, event: Event) -> None:
-        """Write an event. A piece of the answer only updates the counter."""
+        """Write an event to the terminal; a piece of the answer only updates the progress counter."""
         body = event.body
         if isinstance(body, event_kinds.AttemptOutput):
             self._written += len(body.text)
@@ -251,7 +251,7 @@ class Timeline:
         return lines
 
     def write_line(self, line: Line) -> None:
-        """Write a line between the events."""
+        """Write a line between the events of the turn."""
         self._clear_progress()
         self._stream.write(f"{style_line(line) if self._live else line.text}\n")
         self._stream.flush()
@@ -273,7 +273,7 @@ class Timeline:
 
 
 def style_line(line: Line) -> str:
-    """Return a line with terminal colours, unless NO_COLOR is set."""
+    """Return the text of a line in its terminal colours, or plain if NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return line.text
     words = line.style.split()

@@ -106,7 +106,7 @@ def _build_request(settings: Settings, message: str, options: Mapping[str, Any])
 
 
 async def follow_turn(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
-    """Write the events of a turn until it ends."""
+    """Write the events of a turn to the terminal until the turn ends."""
     timeline = Timeline()
     async for event in client.reader.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
         if event is None:
