@@ -34,7 +34,7 @@ class LivingRunner(InlineRunner):
     def fixed_part(self, order: Order) -> str:
         return order.session_id
 
-    def open(self, order: Order, fixed: str, stop: Stop) -> InlineLiving:
+    def open_agent(self, order: Order, fixed: str, stop: Stop) -> InlineLiving:
         return InlineLiving(order, fixed, self._settings.root / "kept")
 
 
@@ -42,7 +42,7 @@ class InlineLiving:
     """Its conversation is as long as what it was told and what it answered; a longer one is not its own."""
 
     def __init__(self, order: Order, fixed: str, kept: Path) -> None:
-        self.session, self.fixed, self.keepable = (order.owner, order.session_id), fixed, False
+        self.session, self.fixed_part, self.can_be_kept = (order.owner, order.session_id), fixed, False
         self._length, self._asked = -1, 0
         kept.mkdir(exist_ok=True)
         self._file = kept / f"{order.session_id}-{os.getpid()}"
@@ -51,17 +51,17 @@ class InlineLiving:
     def continues(self, order: Order) -> bool:
         return len(order.messages) == self._length + 1
 
-    async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
+    async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
         result = await InlineRunner().run_async(order, emit, stop)
         evidence = {**result.completion.evidence, "start": "warm" if self._asked else "cold"}
         self._asked, self._length = self._asked + 1, len(order.messages) + 1
-        self.keepable = result.completion.verdict is Verdict.COMPLETE
+        self.can_be_kept = result.completion.verdict is Verdict.COMPLETE
         return replace(result, completion=replace(result.completion, evidence=evidence))
 
-    def rest(self, until: float) -> None:
+    def mark_idle(self, until: float) -> None:
         """It never ends by itself."""
 
-    def memory(self) -> int:
+    def measure_memory(self) -> int:
         return 0
 
     def close(self) -> None:

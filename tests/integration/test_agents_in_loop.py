@@ -147,7 +147,7 @@ async def test_events_of_the_end_come_before_the_result(agents: AgentProcesses, 
     """What a runner tells in a thread, once its agent has ended, is in the log before the run is over."""
 
     class Telling(ScriptedRunner):
-        def prepare(self, order: Order):  # type: ignore[no-untyped-def]
+        def prepare_run(self, order: Order):  # type: ignore[no-untyped-def]
             play = super().prepare_run(order)
 
             def conclude(_ending: object, emit) -> RunResult:  # type: ignore[no-untyped-def]

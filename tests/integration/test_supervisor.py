@@ -229,7 +229,7 @@ def test_a_mark_that_nobody_could_renew_in_a_freeze_of_the_machine_is_not_stale(
     looks = itertools.count()
 
     class Watched(Supervisor):
-        def _tick(self) -> None:
+        def _check_programs(self) -> None:
             super()._check_programs()
             self.looked = next(looks)
 

@@ -176,7 +176,7 @@ class ClaudeSpare(ClaudeAgent):
         part: str,
     ) -> None:
         super().__init__(begun, held, files, ResourceLimits.from_settings(settings))
-        self.fixed = part
+        self.fixed_part = part
         self._settings, self._own = settings, own
 
     def bind_session(self, order: Order, fixed: str) -> bool:
