@@ -24,7 +24,7 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 
 
 def build_runner(spec: str) -> tuple[Runner, str]:
-    """Return the runner of a model and its option; ``scripted:path.yaml`` gives the scripted runner and the path.
+    """Return the agent runner that a setting such as ``scripted:path.yaml`` names, and the option after the colon.
 
     Raises:
         SettingsError: the runner is unknown or cannot be loaded.
@@ -34,7 +34,7 @@ def build_runner(spec: str) -> tuple[Runner, str]:
 
 
 def list_runner_names() -> tuple[str, ...]:
-    """Return the names of all built-in and installed runners."""
+    """Return the names of all agent runners, built-in and installed, in alphabetical order."""
     return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNER)}))
 
 

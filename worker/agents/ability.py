@@ -24,7 +24,7 @@ _LOOK_SECONDS = 15.0
 
 
 class ModelAvailability:
-    """The models that this worker can run, and the reasons why others cannot run. Thread-safe.
+    """Tracks which models this worker can run, and why other models cannot run here. Threads may share an instance.
 
     Attributes:
         labels: labels of ``models``, each between line ends, for claim.lua; empty: all models.
@@ -39,7 +39,7 @@ class ModelAvailability:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the models that this worker can run."""
+        """Return the names of the models that this worker can run."""
         return tuple(model for model, why in self._whys.items() if not why)
 
     @property
@@ -48,7 +48,7 @@ class ModelAvailability:
         return {model: why for model, why in self._whys.items() if why}
 
     def check_models(self) -> Mapping[str, str]:
-        """Check every model now and return the reasons of unavailable models. Reads files: blocks for milliseconds."""
+        """Check now which models can run, and return the reason for each model that cannot. Blocks for milliseconds."""
         if self._settings is None:
             return {}
         with self._lock:
@@ -63,7 +63,7 @@ class ModelAvailability:
         return self.unavailable
 
     def check_if_due(self) -> tuple[str, ...]:
-        """Check the models again if the last check is too old, and return the available models."""
+        """Check the models again if the last check is more than 15 seconds old, and return the models that can run."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.check_models()
         return self.models
@@ -83,7 +83,7 @@ def _find_obstacle(settings: Settings, model: str) -> str:
 
 
 def find_missing_program(settings: Settings, model: str) -> str:
-    """Return the name of the agent's program if it is missing on this machine, else an empty string.
+    """Return the name of the program that a model needs if it is missing here, or an empty string.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -93,7 +93,7 @@ def find_missing_program(settings: Settings, model: str) -> str:
 
 
 def try_program(settings: Settings, model: str) -> str:
-    """Start the agent's program and return why it fails; empty if it works.
+    """Start the agent's program and return why that fails, or an empty string if the program works.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -103,7 +103,7 @@ def try_program(settings: Settings, model: str) -> str:
 
 
 def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
-    """Return the path of the agent's program and its certified version; empty if there is none.
+    """Return the path of a model's program and the version that was certified, or two empty strings.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -113,7 +113,7 @@ def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
 
 
 def find_listed_name(settings: Settings, model: str) -> str:
-    """Return the name under which the model's service lists the model; empty if no service is asked.
+    """Return the name of a model in the model list of its service, or an empty string if no service is asked.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -123,7 +123,7 @@ def find_listed_name(settings: Settings, model: str) -> str:
 
 
 def find_permanent_obstacle(settings: Settings, model: str) -> str:
-    """Return why no turn of this model can pass with these settings and files; empty if turns may pass."""
+    """Return why no turn of a model can succeed with these settings and files, or an empty string."""
     runner, _, option = settings.models[model].partition(":")
     try:
         built, rest = build_runner(settings.models[model])

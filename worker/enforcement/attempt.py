@@ -36,12 +36,12 @@ class Attempt:
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:
-        """Return the issues that keep the answer from being accepted."""
+        """Return the validation issues that keep the answer from being accepted."""
         return tuple([issue for issue in self.issues if issue.is_error])
 
 
 def find_best_attempt(history: Sequence[Attempt]) -> Attempt | None:
-    """Return the best complete attempt, or None.
+    """Return the complete attempt whose answer needs the least repair, or None if no attempt is complete.
 
     Best has the fewest errors that need a whole new answer, then the fewest wrong parts, then the least lost text, then
     the highest number.
@@ -54,7 +54,7 @@ def find_best_attempt(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def latest_attempts(history: Sequence[Attempt]) -> Sequence[Attempt]:
-    """Return the attempts since a person or another model last asked again."""
+    """Return the attempts made since a person or another model last asked the agent again."""
     for at in reversed(range(len(history))):
         if history[at].fresh:
             return history[at:]
@@ -62,6 +62,6 @@ def latest_attempts(history: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def _count_errors(attempt: Attempt) -> tuple[int, int]:
-    """Count the errors that need a whole new answer, and the wrong parts."""
+    """Return how many errors need a whole new answer, and how many parts of the answer are wrong."""
     named = {(error.file, error.part.partition(".")[0]) for error in attempt.errors if error.part}
     return sum(not error.part for error in attempt.errors), len(named)

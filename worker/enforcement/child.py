@@ -28,7 +28,7 @@ MOST_CHARACTERS = 64 * 1024
 
 
 def runs_in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
-    """Return True if a validator may check these texts in this process instead of a child process."""
+    """Return True if the validator may check these texts in this process instead of in a child process."""
     if _stays_in_process(validator):
         return True
     return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
@@ -42,7 +42,7 @@ def _stays_in_process(validator: ResponseValidator) -> bool:
 def isolate_validators(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
-    """Yield the validators, wrapped so that risky calls run in a child process. The child ends with the block.
+    """Yield validators whose risky calls run in a child process, which ends with the block.
 
     Risky are long texts and validators without a known bound. ``seconds`` and ``memory_mb`` limit each call; 0 seconds
     disables the child.
@@ -58,7 +58,7 @@ def isolate_validators(
 
 
 class _ValidatorProxy(ResponseValidator):
-    """Proxy that sends a validator's risky calls to the child process."""
+    """Replaces a validator, and sends risky calls to the same validator in a child process."""
 
     def __init__(self, validator: ResponseValidator, child: ValidatorProcess, place: int) -> None:
         self._validator, self._child, self._place = validator, child, place
@@ -98,11 +98,14 @@ _GRACE = 5.0
 
 
 class ValidatorFailure(Exception):
-    """A validator raised an exception, timed out or killed its process. The message has the cause."""
+    """Raised if a validator fails, times out or kills its process. The message names the cause."""
 
 
 class ValidatorProcess:
-    """Child process that runs validators, forked on first use. Thread-safe; it runs one call at a time."""
+    """Runs validators in a child process, one call at a time, so that a crash does not harm this process.
+
+    The child process is forked at the first call. Threads may share an instance.
+    """
 
     def __init__(self, validators: Sequence[ResponseValidator], seconds: float, memory_mb: int) -> None:
         self._validators, self._seconds, self._memory_mb = validators, seconds, memory_mb
@@ -113,9 +116,10 @@ class ValidatorProcess:
         self._lock = threading.Lock()
 
     def call_validator(self, place: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of the validator with this index in the child process, and return the result.
+        """Call a method of a validator in the child process and return the method's result.
 
-        Raises ``ValidatorFailure`` if the method raised, timed out or killed the child.
+        ``place`` is the index of the validator. Raises ``ValidatorFailure`` if the method raised, timed out or killed
+        the child.
         """
         seconds = self._seconds + self._validators[place].patience
         with self._lock:
@@ -139,14 +143,14 @@ class ValidatorProcess:
         return result
 
     def close(self) -> None:
-        """Kill the child. A call in progress raises ``ValidatorFailure``."""
+        """Kill the child process. A call in progress raises ``ValidatorFailure``."""
         self._closed = True
         self._kill_child()
         with self._lock:
             self._reap_child()
 
     def _send_call(self, call: tuple[Any, ...]) -> Connection:
-        """Send a call to the child. Fork a child that inherits the call if none runs or pickling fails."""
+        """Send a call to the child process, and fork a new child if none is running or the call cannot be pickled."""
         if self._pipe is None:
             return self._fork_child(call)
         try:
@@ -223,7 +227,7 @@ _before: list[tuple[int, int]] = []
 
 @contextmanager
 def limit_memory(megabytes: int) -> Iterator[None]:
-    """Let this process allocate this many MiB more within the block; beyond that Python raises ``MemoryError``."""
+    """Limit how many MiB of memory this process may still allocate within the block; more raises ``MemoryError``."""
     old, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (old, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([_read_private_memory() + megabytes * 2**20, *bounds]), hard))
@@ -236,7 +240,7 @@ def limit_memory(megabytes: int) -> Iterator[None]:
 
 @contextmanager
 def lift_memory_limit() -> Iterator[None]:
-    """Suspend the memory limit within the block: programs started there have their own limits."""
+    """Suspend the memory limit within the block, because programs started there have separate limits."""
     if not _before:
         yield
         return

@@ -60,7 +60,7 @@ MOST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
-    """The content that a retry asks the agent for: parts, or a whole new answer.
+    """Says what a retry asks the agent for: certain parts of the answer, or a whole new answer.
 
     ``shortens``: the rule of an error wants less text.
     """
@@ -71,7 +71,7 @@ class RetryRequest:
 
 
 def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryRequest:
-    """Derive from an answer's errors what a retry must ask for. Errors in files are ignored."""
+    """Return the request that a retry must make because of the errors of an answer. Errors in files are ignored."""
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
@@ -93,10 +93,10 @@ def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryReque
 
 @dataclass(frozen=True, slots=True)
 class MergedAnswer:
-    """The answer that results from a reply, and the pieces of the reply in it.
+    """An answer after a reply was merged into it, with the texts taken from that reply.
 
     Attributes:
-        put: new pieces of the answer, by part name; empty if the reply is the answer.
+        inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
     """
 
     answer: str
@@ -114,7 +114,7 @@ class _AnswerBuilder:
 
 
 def assemble_answer(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
-    """Combine the agent's new text with the best earlier answer, and return the resulting answer.
+    """Merge the agent's new text into the best earlier answer, and return the resulting answer.
 
     ``history`` has its issues weighed by the policy; ``files`` are texts written beside the answer.
     """
@@ -127,9 +127,10 @@ def assemble_answer(history: Sequence[Attempt], text: str, files: Iterable[str] 
 def merge_reply(
     answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
 ) -> MergedAnswer:
-    """Merge the agent's reply into the answer whose errors the reply addresses.
+    """Merge the agent's reply into an earlier answer, and return the result.
 
-    ``files`` are texts that the agent wrote beside the reply. Text that repeats ``feedback`` is ignored.
+    ``errors`` are the errors of that answer, which the reply was asked to correct. ``files`` are texts that the agent
+    wrote beside the reply. Text that repeats ``feedback`` is ignored.
     """
     request = derive_request(answer, errors)
     if request.whole and _may_replace(reply, answer, request, files):
@@ -161,7 +162,7 @@ def find_lost_content(
     *,
     adrs_only: bool = False,
 ) -> list[ValidationIssue]:
-    """Return a CONTENT_LOST issue for each ADR and each good section of an answer that the new answer lacks.
+    """Return a CONTENT_LOST issue for each ADR and each good section of the old answer that the new answer lacks.
 
     A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
     ``adrs_only`` ignores sections.
@@ -193,7 +194,7 @@ def find_lost_content(
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return the CONTENT_LOST issues of an attempt that a later answer does not resolve either.
+    """Return the CONTENT_LOST issues of an attempt that still apply to a later answer.
 
     ``earlier`` are the attempts before that attempt.
     """
@@ -206,7 +207,7 @@ def find_unresolved_losses(
 
 
 def restore_sections(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
-    """Restore lost sections of an answer from earlier answers. Return the answer and the restored titles."""
+    """Restore lost sections of an answer from earlier answers, and return the new answer and the restored titles."""
     back: list[str] = []
     texts = list(earlier)
     for error in errors:
@@ -223,7 +224,7 @@ def restore_sections(answer: str, errors: Iterable[ValidationIssue], earlier: It
 
 
 def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
-    """Return True if an edit by code loses no ADR and no section except those that the errors name."""
+    """Return True if an automatic edit removes no ADR, and no section other than those that the errors name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
     if len(parse_document(after).adrs) < len(parse_document(before).adrs):
         return False
@@ -231,7 +232,7 @@ def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) ->
 
 
 def section_body(adr: Adr, section: Section) -> str:
-    """Return a section's text without its heading."""
+    """Return the text of a section without its heading."""
     return "\n".join(adr.out.lines[section.line + 1 : section.end])
 
 
@@ -248,12 +249,12 @@ class _ContentIndex:
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_adr(self, adr: Adr, place: int) -> bool:
-        """Return True if a text contains this ADR, by its number or by its position."""
+        """Return True if one of the texts contains this ADR, recognised by its number or its position."""
         number = _adr_number(adr)
         return any(place < len(adrs) or (number and number in map(_adr_number, adrs)) for adrs in self._adrs)
 
     def has_section(self, title: str, body: str = "") -> bool:
-        """Return True if a text has this section with content, or most of its lines elsewhere."""
+        """Return True if one of the texts has this section with content, or has most of its lines elsewhere."""
         lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
         merged = bool(lines) and sum(line in self._lines for line in lines) > _MERGED_SHARE * len(lines)
         return section_key(title) in self._sections or merged
@@ -281,7 +282,7 @@ def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable
 def _insert_parts(
     splice: _AnswerBuilder, errors: Sequence[ValidationIssue], offer: ReplyParts, parts: Sequence[str]
 ) -> None:
-    """Put the reply's parts into the answer, except a part whose insertion would remove other content."""
+    """Insert the parts found in the reply into the answer, unless an insertion would remove other content."""
     named = _named_files(splice.answer, errors)
     for name, lines in offer.keys.items():
         splice.record_part(
@@ -299,7 +300,7 @@ def _insert_parts(
 
 
 def _insert_section(answer: str, title: str, body: str) -> str:
-    """Insert a section, or rename a section that has the same text."""
+    """Return the answer with a section inserted, or with an existing section of the same text renamed."""
     adr = only_adr(answer)
     sections = (
         [] if adr is None or any(section_key(one.title) == section_key(title) for one in adr.sections) else adr.sections
@@ -313,7 +314,7 @@ def _insert_section(answer: str, title: str, body: str) -> str:
 
 
 def _keep_if_safe(before: str, after: str) -> str:
-    """Return the changed text; return the old text if the change would remove an ADR or a section."""
+    """Return the changed text, or the old text if the change would remove an ADR or a section."""
     old, new = parse_document(before).adrs, parse_document(after).adrs
     if len(old) != len(new):
         return before

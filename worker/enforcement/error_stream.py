@@ -17,7 +17,7 @@ MODEL = "helix-enforcement"
 
 
 def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> list[str]:
-    """Return ADR-038's error message for the user as a list of lines."""
+    """Return the error message that tells the user why an answer was rejected, as a list of lines."""
     head = choose_text(
         locale, "Die LLM-Response konnte nicht validiert werden:", "The LLM response could not be validated:"
     )
@@ -30,7 +30,7 @@ def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE)
 
 
 def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> Iterator[str]:
-    """Yield one SSE chunk per line of the error message, then a closing chunk, the error object and ``[DONE]``.
+    """Yield the server-sent events that report a rejected answer to an OpenAI client, up to the final ``[DONE]``.
 
     The error object has no ``choices``: only then Open WebUI shows it and the openai client raises APIError.
     """
@@ -43,7 +43,7 @@ def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE
 
 
 def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> dict[str, Any]:
-    """Return validation issues as an error object in OpenAI's format."""
+    """Return validation issues as an error object in the format of OpenAI's API."""
     errors = [issue for issue in issues if issue.is_error]
     codes = ", ".join(dict.fromkeys(issue.code for issue in errors or issues))
     message = choose_text(

@@ -18,7 +18,7 @@ MAX_CHARS = 4 * 1024 * 1024
 def run_validators(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> list[ValidationIssue]:
-    """Return the issues that validators find in an answer and in ``context["files"]``.
+    """Run validators on an answer and its files, and return the issues that they find.
 
     A validator that raises or returns anything but a list of issues produces VALIDATOR_ERROR. Identical findings count
     once. ``context`` has ``files`` (name to text), ``locale``, and values for custom validators.
@@ -65,5 +65,5 @@ def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue
 
 
 def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """Return one error per refused file of an answer. ``files`` maps each path to the reason."""
+    """Return one error for each file of an answer that was refused. ``files`` maps the path to the reason."""
     return tuple(make_issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

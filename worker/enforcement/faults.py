@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 def describe_exception(error: BaseException) -> str:
-    """Describe an exception by type and message, or by type alone if its message cannot be formatted."""
+    """Return the type and message of an exception, or the type alone if the message cannot be formatted."""
     try:
         return f"{type(error).__name__}: {error}"[:200]
     except Exception:
@@ -24,7 +24,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def describe_fault(error: Exception) -> str:
-    """Describe an exception and the calls that raised it, innermost first."""
+    """Return a description of an exception that also lists the calls that led to it, innermost first."""
     calls = traceback.extract_tb(error.__traceback__)[:-7:-1]
     return f"{describe_exception(error)}; " + " < ".join(
         f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls
@@ -33,13 +33,13 @@ def describe_fault(error: Exception) -> str:
 
 @dataclass
 class ValidationFaults:
-    """Collects exceptions of validation steps as VALIDATOR_ERROR issues, with the traceback as hint."""
+    """Runs steps of a validation and turns the exceptions that they raise into issues."""
 
     locale: str
     issues: list[ValidationIssue] = field(default_factory=list)
 
     def run_step(self, step: Callable[[], Found], otherwise: Found) -> Found:
-        """Run a step and return its result, or ``otherwise`` if the step raises."""
+        """Run a step and return its result. If the step raises, record an issue and return ``otherwise``."""
         try:
             return step()
         except Exception as error:

@@ -35,9 +35,10 @@ def build_feedback(
     request: RetryRequest | None = None,
     ignored: bool = False,
 ) -> str:
-    """Write the prompt of a retry: every error with its fix, and the parts of the answer to send.
+    """Return the prompt of a retry, which lists every error with its fix and the parts of the answer to send.
 
-    Without ``request``, the issues determine the parts. ``ignored``: the last reply did not change the answer.
+    Without ``request``, the issues determine these parts. ``ignored`` means that the last reply did not change the
+    answer.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [_format_text("wrong", locale), ""]
@@ -67,12 +68,12 @@ def _request_lines(errors: Sequence[ValidationIssue], locale: str, request: Retr
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
-    """Write the prompt of a retry after an answer that broke off (ADR-036)."""
+    """Return the prompt that asks the agent again after an answer that was cut off."""
     return _format_text("incomplete", locale)
 
 
 def continuation_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
-    """Write the prompt that asks the agent to continue a truncated text, whose last lines it quotes."""
+    """Return the prompt that asks the agent to continue a truncated text, quoting the text's last lines."""
     quoted = "\n".join(f"> {line}".rstrip() for line in quote_last_lines(trim_partial_marks(so_far)).split("\n"))
     return _format_text("go_on", locale, quoted=quoted)
 
@@ -83,7 +84,7 @@ def _describe_place(issue: ValidationIssue, locale: str) -> str:
 
 
 def describe_part(part: str, locale: str) -> str:
-    """Describe a part of an answer in words for the agent."""
+    """Return a description of a part of an answer, in words that the agent understands."""
     if fence := parse_fence_part(part):
         return _format_text("part_fence", locale, language=fence[0], number=fence[1])
     if lines := lines_range(part):

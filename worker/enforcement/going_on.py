@@ -46,10 +46,10 @@ _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
 
 @dataclass(frozen=True, slots=True)
 class ContinuedText:
-    """A truncated text joined with the agent's continuation.
+    """A truncated text joined with the reply that continues it.
 
     Attributes:
-        kept: how many characters of the truncated text it begins with; 0 if the agent started over.
+        kept: how many characters of the truncated text were kept; 0 if the agent started over.
         fits: False if the reply does not continue the text; then ``text`` is the truncated text.
     """
 
@@ -59,7 +59,7 @@ class ContinuedText:
 
 
 def find_unfinished_text(history: Sequence[Attempt]) -> str:
-    """Return the truncated text that the next run continues; empty to ask for a whole answer."""
+    """Return the truncated text that the agent should continue, or an empty string if a whole new answer is needed."""
     texts = [attempt.text for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
     broken = [len(trim_partial_marks(text)) for text in texts]
     if not broken or broken[0] < LEAST:
@@ -69,7 +69,7 @@ def find_unfinished_text(history: Sequence[Attempt]) -> str:
 
 
 def trim_partial_marks(text: str) -> str:
-    """Cut trailing lines without words from a truncated text, since a mark such as ``#`` may be incomplete."""
+    """Return a truncated text without its last lines if these have no words, such as an incomplete ``#``."""
     for _ in range(_MOST_MARKS):
         start = text.rstrip().rfind("\n") + 1
         if _count_letters(text[start:]) >= 3:
@@ -81,7 +81,7 @@ def trim_partial_marks(text: str) -> str:
 
 
 def quote_last_lines(text: str) -> str:
-    """Return the end of a text for quoting: its last lines, or the last words of a long line."""
+    """Return the last lines of a text, or the last words if the last line is long, so that a prompt can quote them."""
     lines = text.rstrip().split("\n")
     last = lines[-1]
     if len(last) > _LAST_LINE:
@@ -95,10 +95,10 @@ def quote_last_lines(text: str) -> str:
 
 
 def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
-    """Append the agent's reply to the truncated text that it continues.
+    """Append the agent's reply to the truncated text that the reply continues, and return the joined text.
 
-    Repeated lines, talk before the continuation and a fence around it are dropped. If the agent started over, its
-    version counts from there, unless it lacks earlier content.
+    Repeated lines, talk before the continuation and a fence around it are dropped. If the agent started over, the new
+    version replaces the old text from that point, unless it lacks earlier content.
     """
     ours = so_far.removesuffix("\r").replace("\r\n", "\n") + ("\n" if so_far.endswith("\r") else "")
     theirs = reply.removeprefix("\n") if so_far.endswith("\r") else reply
@@ -123,7 +123,7 @@ def _restore_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str
 
 
 def is_shortened(before: str, after: str) -> bool:
-    """Return True if a new version lacks the header, a section or many words of the version before."""
+    """Return True if the new text lacks the header, a section or many of the words of the old text."""
     if len(after.strip()) < _WHOLE * len(before.strip()) or (_ADR_ID.search(before) and not _ADR_ID.search(after)):
         return True
     words = set(_WORD.findall(before.casefold()))
@@ -157,7 +157,7 @@ def _join_texts(so_far: str, reply: str, complete: bool) -> ContinuedText | None
 
 
 def _append_from_seam(so_far: str, reply: str) -> ContinuedText | None:
-    """Append a reply that begins with the quoted end of the text; None unless it does so, character by character."""
+    """Append a reply that begins by repeating the quoted end of the text exactly; return None for any other reply."""
     base = so_far.rstrip()
     quoted = quote_last_lines(base)
     begins = [len(base) - len(quoted), *(len(base) - len(quoted) + found.end() for found in re.finditer("\n", quoted))]
@@ -173,7 +173,7 @@ def _append_from_seam(so_far: str, reply: str) -> ContinuedText | None:
 
 
 def _is_mark(before: str, text: str) -> bool:
-    """Return True if the two halves around a break form a Markdown mark, such as ``# Title`` but not ``--``."""
+    """Return True if the text after a break completes a Markdown mark, such as a ``# Title`` or a code fence."""
     line = text.lstrip("\n").partition("\n")[0].strip()
     if line.startswith("# "):
         return not any(True for _ in _find_headings(before))  # an answer has one title, and it comes first
@@ -195,7 +195,10 @@ def _is_talk_about_answer(rest: str, so_far: str) -> bool:
 
 
 def _find_starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
-    """Yield where the continuation may start in a reply, and how many letters must repeat earlier text there."""
+    """Yield each position in a reply where the continuation may start, with a number of letters.
+
+    At least this number of letters there must repeat the end of the text.
+    """
     at, least = 0, 0
     lines = reply.split("\n", 3 * _PRELUDE)
     for number, line in enumerate(lines[: 2 * _PRELUDE]):
@@ -210,7 +213,7 @@ def _find_starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_frame(so_far: str, line: str, following: str) -> bool:
-    """Return True if a line only announces the continuation, opens a fence around it, or repeats a table's head."""
+    """Return True if a line only introduces the continuation, for example "The rest:" or an opening fence."""
     if line.startswith("|"):
         table = so_far.rstrip().rpartition("\n\n")[2].split("\n")
         return line in table[:2] and table.index(line) + 1 < len(table)
@@ -225,7 +228,7 @@ def _is_talk(line: str) -> bool:
 
 
 def _repeated_length(so_far: str, piece: str, least: int) -> int | None:
-    """Return how much of a reply's beginning repeats the end of the text; None if too few letters match."""
+    """Return how many characters at the start of a reply repeat the end of the text, or None if too few match."""
     base = so_far.rstrip()
     found = re.search(r"\w{1,80}\Z", base)
     word = found[0] if found else ""
@@ -242,7 +245,7 @@ def _repeated_length(so_far: str, piece: str, least: int) -> int | None:
 
 
 def _find_anchors(base: str, *, words: bool) -> Iterator[int]:
-    """Yield positions near the end of the text where a repetition may begin, the longest repetition first."""
+    """Yield positions near the end of a text where a repetition may begin, starting with the longest repetition."""
     starts, end = [len(base) - len(quote_last_lines(base))], len(base)
     for _ in range(_LINES + 1):
         start = base.rfind("\n", 0, end) + 1
@@ -272,7 +275,7 @@ def _append_rest(so_far: str, rest: str) -> ContinuedText:
 
 
 def _find_restart(so_far: str, piece: str) -> int | None:
-    """Return how much of the text to keep if the agent started over: 0, or up to a section. Else None."""
+    """Return how many characters of the text to keep if the agent started over, or None if the agent did not."""
     line = piece.partition("\n")[0].strip()
     if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
         return 0

@@ -39,10 +39,10 @@ def validate_attempt(
     fresh: bool = False,
     assembled: str | None = None,
 ) -> Attempt:
-    """Validate the agent's new raw text, and return the resulting attempt.
+    """Assemble, repair and validate the agent's new text, and return the result as an attempt.
 
-    Without a policy, nothing is repaired before validation. An incomplete text is not validated. ``fresh``: a person or
-    another model asked again. ``assembled``: the answer, if the text was assembled before.
+    Without a policy, nothing is repaired before validation, and an incomplete text is not validated. ``fresh`` means
+    that a person or another model asked again. ``assembled`` is the answer, if the text was merged before.
     """
     number = len(history) + 1
     if not complete:

@@ -30,7 +30,7 @@ def _parse_actions(names: tuple[str, ...]) -> tuple[Action, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The order of reactions to validation errors, and their limits.
+    """Says how to react to validation errors: which actions to try in which order, and how often.
 
     Attributes:
         max_attempts: most runs of the agent; ADR-038's max_retries plus one.
@@ -61,24 +61,24 @@ class Policy:
             _parse_actions(tuple(order))
 
     def list_actions(self, validator: str) -> tuple[Action, ...]:
-        """Return the actions to try for a validator's errors, in order."""
+        """Return the actions to try for errors of a validator, in order."""
         return _parse_actions(tuple(self.order.get(validator, self.default)))
 
     def repairs_first(self, validator: str) -> bool:
-        """Return True if the policy repairs this validator's errors before trying anything else."""
+        """Return True if the first action for errors of this validator is to repair the answer."""
         return self.list_actions(validator)[:1] == (Action.REPAIR,)
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Decision to accept the answer of the last attempt."""
+    """The decision to accept the answer of the last attempt."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Decision to run the agent again with feedback.
+    """The decision to run the agent again, with a prompt that explains the errors.
 
     Attributes:
         codes: error codes, for events and metrics.
@@ -92,7 +92,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Decision to repair the best attempt's answer with the fallbacks of the active validators."""
+    """The decision to repair the best answer in code instead of asking the agent again."""
 
     attempt: int
     codes: tuple[str, ...] = ()
@@ -100,9 +100,9 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Decision to end the turn without an accepted answer.
+    """The decision to end the turn without an accepted answer.
 
-    ``attempt`` is the best one; ``reason`` is ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
+    ``attempt`` is the best attempt; ``reason`` is ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
     """
 
     attempt: int
@@ -110,7 +110,7 @@ class Fail:
 
     @property
     def is_escalated(self) -> bool:
-        """Return True if the policy escalates to a person before the turn ends."""
+        """Return True if the policy asks a person to decide before the turn ends."""
         return self.reason == "escalated"
 
 
@@ -118,7 +118,7 @@ Decision = Accept | Retry | Fallback | Fail
 
 
 def decide_next(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
-    """Decide what follows the latest validated attempt: accept, retry, repair or fail.
+    """Decide whether to accept the latest answer, run the agent again, repair an answer or fail.
 
     Raises:
         ValueError: there is no attempt.
@@ -176,7 +176,7 @@ def _apply_policy(history: Sequence[Attempt], policy: Policy) -> Decision:
 def demote_issues(
     issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False
 ) -> tuple[ValidationIssue, ...]:
-    """Turn errors into warnings for validators whose order of actions says ``warn``.
+    """Return the issues with errors turned into warnings where the policy tolerates errors of their validator.
 
     ``final``: no retry follows, so ``warn`` counts at any place of a validator's order, else only as the first action.
     """
@@ -198,7 +198,7 @@ def _is_tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> boo
 
 
 def weigh_attempts(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
-    """Return the attempts with errors turned into warnings where the policy says so."""
+    """Return the attempts with errors turned into warnings where the policy tolerates these errors."""
     found: list[Attempt] = []
     for attempt in history:
         issues = demote_issues(attempt.issues, policy)

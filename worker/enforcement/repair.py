@@ -31,7 +31,7 @@ MAX_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """An answer after repair, with its fixed and remaining issues.
+    """An answer after its repair in code, with the issues that were fixed and those that remain.
 
     Attributes:
         changes: descriptions of the changes, for the user.
@@ -52,14 +52,14 @@ class RepairResult:
 
     @property
     def accepted(self) -> bool:
-        """Return True if no error remains."""
+        """Return True if no error remains after the repair."""
         return not any(issue.is_error for issue in self.issues)
 
 
 def repair_answer(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> RepairResult:
-    """Apply the validators' fallbacks until nothing changes, and validate the answer again.
+    """Repair an answer with the fallbacks of the validators until nothing changes, and validate the result.
 
     A fallback counts only if it removes an error, adds none, and loses no content without errors. A fallback that
     raises is skipped.
@@ -93,7 +93,7 @@ def repair_attempt(
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
 ) -> RepairResult:
-    """Restore the sections that an attempt's answer lost, then repair the answer.
+    """Restore the sections that the answer of an attempt lost, repair the answer, and return the result.
 
     If our own code fails, the answer stays rejected.
     """
@@ -138,7 +138,7 @@ class _RepairState:
         self.issues = self.before = run_validators(answer, validators, context)
 
     def try_fallbacks(self, validator: ResponseValidator) -> bool:
-        """Try a validator's fallback on the answer and on files with its errors. Return True if anything changed."""
+        """Apply a validator's fallback to the answer and the files with errors; return True if anything changed."""
         mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
         changed = any(not issue.file for issue in mine) and self._try_fallback(validator, "")
         if validator.mends_files:
@@ -182,5 +182,5 @@ def _is_better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssu
 
 
 def _issue_key(issue: ValidationIssue) -> tuple[str, str, str, str]:
-    """Identify an issue without its line, which moves when text is repaired."""
+    """Return a key that identifies an issue without its line number, which changes when text is repaired."""
     return issue.validator, issue.code, issue.file, issue.message

@@ -28,21 +28,21 @@ Found = TypeVar("Found", Attempt, RepairResult)
 
 
 class SessionRunner(Protocol):
-    """Interface of an agent runner.
+    """Interface of an object that runs an agent.
 
     A result has ``stdout`` and, where known, ``success``, ``exit_code`` and ``complete``.
     """
 
     async def run_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
-        """Run the agent with the user's prompt."""
+        """Start the agent with the user's prompt and return the result of the run."""
 
     async def continue_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
-        """Run the agent again in the same session, with feedback."""
+        """Run the agent again in the same session, with feedback as the prompt, and return the result of the run."""
 
 
 @dataclass(slots=True)
 class EnforcementResult:
-    """The outcome of a run with enforcement; true if the answer was accepted.
+    """The outcome of a run whose answer was validated; true if the answer was accepted.
 
     Attributes:
         success: every active validator accepted the answer, as written or after a fallback.
@@ -82,7 +82,7 @@ class ResponseEnforcer:
         locale: str | None = None,
         validation_seconds: float = SECONDS,
     ) -> None:
-        """Create an enforcer.
+        """Create an enforcer that runs the agent with ``runner`` and checks its answers with ``validators``.
 
         Args:
             runner: runs the agent.
@@ -112,15 +112,15 @@ class ResponseEnforcer:
 
     @property
     def max_retries(self) -> int:
-        """Return the largest number of retries."""
+        """Return how often the agent may run again after its first answer."""
         return self.policy.max_attempts - 1
 
     def add_validator(self, validator: ResponseValidator) -> None:
-        """Add a validator, given as an instance. Raises ``DuplicateValidatorError`` if its name is taken."""
+        """Add a validator. Raises ``DuplicateValidatorError`` if another validator has the same name."""
         self.validators = list(check_unique_names(_check_validators([*self.validators, validator])))
 
     def remove_validator(self, name: str) -> ResponseValidator:
-        """Remove and return the validator of this name. Raises ``UnknownValidatorError`` if there is none."""
+        """Remove the validator with this name and return it. Raises ``UnknownValidatorError`` if there is none."""
         for validator in self.validators:
             if validator.name == name:
                 self.validators.remove(validator)
@@ -185,7 +185,7 @@ class ResponseEnforcer:
         context: Mapping[str, Any],
         work: Callable[..., Found],
     ) -> Found:
-        """Validate or repair, in a thread if a validator might block the event loop."""
+        """Run a validation or repair, in a thread if a validator might block the event loop, and return the result."""
         texts = [*texts, *(context.get("files") or {}).values()]
         if not self.validation_seconds or all(runs_in_place(validator, texts) for validator in active):
             return work(validators=active)
@@ -193,7 +193,7 @@ class ResponseEnforcer:
             return await asyncio.to_thread(work, validators=guarded)
 
     async def stream_enforcement_error(self, issues: Sequence[ValidationIssue]) -> AsyncIterator[str]:
-        """Yield ADR-038's error message as server-sent events in OpenAI's chunk format."""
+        """Yield the error message of a rejected answer as server-sent events for an OpenAI client."""
         for frame in error_frames(issues, self.policy.locale):
             yield frame
 
@@ -240,7 +240,7 @@ class ResponseEnforcer:
 
 
 def _check_validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
-    """Return the validators. Raises ``TypeError`` for a class or a name."""
+    """Return the validators unchanged. Raises ``TypeError`` if an entry is a class or a name."""
     for each in given:
         if isinstance(each, type):
             raise TypeError(f"{each.__name__} is a class: write {each.__name__}()")
@@ -250,7 +250,7 @@ def _check_validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseVa
 
 
 def _read_result(result: Any) -> tuple[str, bool]:
-    """Return the text of a runner's result, and whether the agent finished (ADR-036)."""
+    """Return the text of a runner's result, and whether the agent finished its work."""
     text = getattr(result, "stdout", None)
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")

@@ -20,7 +20,7 @@ MOST_CALLS, MOST_CHARS, MOST_OUTPUT = 400, 1_000, 20_000
 
 
 class Counts(NamedTuple):
-    """Passed and failed tests in the last summary of an output."""
+    """The numbers of passed and failed tests in the output of a test program."""
 
     passed: int
     failed: int
@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a tool.
+    """One call of a tool by the agent, and how the call ended.
 
     Attributes:
         what: the path, the command or the tool's name.
@@ -51,7 +51,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallLog:
-    """Tool calls of one run, or of all runs of a turn, oldest first.
+    """Keeps the tool calls of one run, or of all runs of a turn, oldest first.
 
     ``files`` has paths relative to the agent's folder. ``whole``: no call was dropped.
     """
@@ -67,7 +67,7 @@ class ToolCallLog:
         return ToolCallLog(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
 
     def to_dict(self, redact: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return the tool call log for storage, with secrets masked. Never empty: an empty mapping means no log."""
+        """Return the log as a dict for storage, with secrets masked by ``redact``. The dict is never empty."""
         calls = [
             {each.name: value for each in fields(call) if (value := getattr(call, each.name)) is not each.default}
             | {"what": redact(call.what)}
@@ -77,7 +77,7 @@ class ToolCallLog:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> ToolCallLog | None:
-        """Load a stored log. Return None if there is none, or if its form is unknown."""
+        """Return the log that was stored as a dict, or None if the dict is empty or its form is unknown."""
         try:
             calls = [
                 ToolCall(**{**call, "counts": Counts(*counts) if (counts := call.get("counts")) else None})
@@ -89,7 +89,7 @@ class ToolCallLog:
 
 
 class ToolCallRecorder:
-    """Collects the tool calls of one run."""
+    """Collects the tool calls of a run while the agent works."""
 
     def __init__(self) -> None:
         self._calls: dict[str, ToolCall] = {}
@@ -98,11 +98,11 @@ class ToolCallRecorder:
 
     @property
     def log(self) -> ToolCallLog:
-        """Return the tool call log so far, without files."""
+        """Return the tool calls recorded so far, without any files."""
         return ToolCallLog(calls=tuple(self._calls.values()), whole=self._whole)
 
     def begin(self, name: str, kind: CallKind, what: str) -> None:
-        """Record the start of a call. ``name`` is the agent's id of the call, unique per file."""
+        """Record that a tool call started. ``name`` is the unique id that the agent gave to the call."""
         said = _HEREDOC.sub("<<", what) if kind == "run" else what
         tests = kind == "run" and runs_tests(said)
         self._calls[name] = ToolCall(kind=kind, what=said[:MOST_CHARS], tests=tests)
@@ -121,7 +121,7 @@ class ToolCallRecorder:
         code: int | None = None,
         new: bool = False,
     ) -> None:
-        """Record how a call ended. A call without a recorded start is ignored."""
+        """Record how a tool call ended. A call whose start was not recorded is ignored."""
         self._open.discard(name)
         if (call := self._calls.get(name)) is None:
             return
@@ -130,7 +130,7 @@ class ToolCallRecorder:
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
 
     def wait(self) -> None:
-        """Mark open calls as not executed. Call this when a run ends with a question."""
+        """Mark all calls that have not ended as not executed. Call this when a run ends with a question."""
         for name in list(self._open):
             self.end(name, ok=None, ran=False)
 
@@ -154,7 +154,7 @@ _RUNS_NONE = re.compile(r"\s(?:install|add|--version|--help|--collect-only|--co|
 
 
 def runs_tests(command: str) -> bool:
-    """Return True if a command's words suggest that the command runs tests."""
+    """Return True if the words of a command suggest that the command runs tests."""
     for segment in _SEGMENT.split(command):
         program = next((word for word in segment.split() if "=" not in word), "")
         looks = program.rpartition("/")[2] in _LOOKS
@@ -187,7 +187,7 @@ _WORD = re.compile(r"(\d+) (failed|passed|error)")
 
 
 def counts_in(output: str) -> Counts | None:
-    """Parse passed and failed tests from a test runner's output; None without a known summary."""
+    """Return the numbers of passed and failed tests in a test program's output, or None without a summary."""
     text = _ANSI.sub("", output[-MOST_OUTPUT:])
     for pattern in _SUMMARIES:
         if found := [each.groupdict() for each in pattern.finditer(text)]:

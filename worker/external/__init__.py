@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class LocalServices:
-    """Run the programs and models of rules on this machine. Thread-safe."""
+    """Runs programs and asks models on this machine for validation rules. Threads may share an instance."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._given = settings
@@ -47,7 +47,7 @@ class LocalServices:
         return self._given or load()
 
     def run_program(self, program: ValidationProgram) -> ProgramResult:
-        """Run a rule's program in the sandbox, or without one if ``HELIX_BOX=off``.
+        """Run a rule's program, inside the sandbox unless the settings turn the sandbox off, and return the result.
 
         Raises:
             CannotRun: there is no sandbox, or the program failed to start or exceeded a limit.
@@ -78,7 +78,7 @@ class LocalServices:
         return ProgramResult(ran.code, ran.lines)
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        """Ask a model once, read-only.
+        """Ask a configured model once, without write access to files, and return the model's reply.
 
         Raises:
             CannotRun: the model is not configured or did not finish in time.
@@ -119,7 +119,7 @@ class LocalServices:
 
 
 def provide_services(settings: Settings | None = None) -> None:
-    """Let the rules of this process run programs and ask models on this machine."""
+    """Allow the rules in this process to run programs and ask models on this machine."""
     services.provide_services(LocalServices(settings))
 
 
@@ -135,7 +135,7 @@ def _build_reply(ran: RunResult) -> ModelReply:
 
 
 def _write_input(folder: Path, path: str, text: str) -> None:
-    """Write an input file; skip paths that lead outside or are invalid."""
+    """Write an input file below a folder, and skip paths that lead outside or are invalid."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         return

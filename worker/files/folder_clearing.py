@@ -20,7 +20,10 @@ GONE = ".gone-"
 
 @dataclass(frozen=True, slots=True)
 class OldFolder:
-    """A session's or attempt's folder that may be deleted, or the rest (``gone``) of an interrupted deletion."""
+    """A folder that is old enough to be deleted, with the session that it belongs to.
+
+    ``gone`` marks the rest of an interrupted deletion.
+    """
 
     what: str
     path: Path
@@ -31,7 +34,7 @@ class OldFolder:
 def find_old_folders(
     sessions_dir: Path, *, now: float, session_seconds: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[OldFolder]:
-    """Find the sessions and deliveries whose folders were not written to for the given times; 0 means never.
+    """Yield the folders of sessions and attempts that have not been written to for the given times.
 
     Skips live sessions and folders whose session is unknown.
     """
@@ -51,7 +54,7 @@ def find_old_folders(
 
 
 def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
-    """Delete an old folder. Return False if its session became active again, according to the store."""
+    """Delete an old folder. Return False and keep the folder if its session has become active again."""
     if old.what == "gone":
         shutil.rmtree(old.path)
         return True
@@ -67,14 +70,14 @@ def remove_folder(old: OldFolder, live: Callable[[str], bool]) -> bool:
 
 
 def find_session_id(path: Path) -> str | None:
-    """Return the session of a folder from its status.json, or None if the file names none."""
+    """Return the session id that a folder's status.json names, or None if the file names no matching session."""
     session_id = read_status(path).get("session_id", path.name)
     right = isinstance(session_id, str) and session_directory(path.parent, session_id) == path
     return session_id if right else None
 
 
 def last_written(path: Path) -> float:
-    """Return the last write to a folder or to its direct entries, in seconds since the epoch."""
+    """Return when a folder or one of its direct entries was last changed, in seconds since the epoch."""
     times = [path.stat(follow_symlinks=False).st_mtime]
     with os.scandir(path) as entries:
         times += [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
@@ -82,7 +85,7 @@ def last_written(path: Path) -> float:
 
 
 def measure_size(path: Path) -> int:
-    """Return the total size of the files below a folder in bytes, without following links."""
+    """Return the total size of all regular files below a folder in bytes, without following links."""
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:
@@ -95,7 +98,7 @@ def measure_size(path: Path) -> int:
 
 
 def list_folders(parent: Path) -> list[Path]:
-    """Return the subfolders of a folder, without links."""
+    """Return the subfolders of a folder in alphabetical order, without symbolic links."""
     if parent.is_symlink() or not parent.is_dir():
         return []
     return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class RecentEntries(Generic[K, V]):
-    """A mapping that keeps at most ``most`` keys and drops the oldest."""
+    """A mapping that keeps the ``most`` keys stored last and drops older keys."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,11 +19,11 @@ class RecentEntries(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, or None."""
+        """Return the value stored for a key, or None if there is no value."""
         return self._kept.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Store a value and make its key the newest."""
+        """Store a value for a key, which becomes the newest key. The oldest key is dropped if there are too many."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = value

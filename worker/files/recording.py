@@ -36,10 +36,10 @@ _SPLICE_F_NONBLOCK = 2
 
 
 class RunRecording:
-    """A recording of an agent's output in progress, as the worker writes it."""
+    """Records the standard output of a running agent in a file, so that another worker can use a finished run."""
 
     def __init__(self, folder: Path, head: bytes = b"") -> None:
-        """Create the recording; ``head`` is written before the agent's output."""
+        """Create the file of the recording and write ``head`` to it, before any output of the agent."""
         self.path = str(folder)
         self.fd = os.open(self.path + _OUTPUT, _NEW, 0o600)
         try:
@@ -49,7 +49,7 @@ class RunRecording:
             raise
 
     def record_piece(self, pipe: int) -> bytes | None:
-        """Record and return the next piece of output: empty at the end, None if recording failed.
+        """Record the next piece of the agent's output and return it: empty at the end, None if recording failed.
 
         Raises:
             BlockingIOError: the pipe is empty for now.
@@ -67,28 +67,28 @@ class RunRecording:
         return piece
 
     def discard(self) -> None:
-        """Delete the incomplete recording."""
+        """Delete the recording, which is incomplete."""
         with contextlib.suppress(OSError):
             os.unlink(self.path + _OUTPUT)  # noqa: PTH108
         self.close()
 
     def close(self) -> None:
-        """Close the recording's file and keep it on disk."""
+        """Close the file of the recording and keep it on disk."""
         os.close(self.fd)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardRecording:
-    """A recording of an agent's output, as the guard process completes it at the end of the run."""
+    """A recording of an agent's output that the guard process completes when the run ends."""
 
     path: str
     fd: int
     pipe: int
 
     def write_end(self, facts: dict[str, Any]) -> None:
-        """Write the facts and the unread output to ``.finished``, so that another worker can adopt the run.
+        """Write the output that nobody has read yet and facts about the end of the run to the ``.finished`` file.
 
-        The worker can keep reading: pipe and output file do not change.
+        Another worker can then adopt the run. The worker can keep reading: pipe and output file do not change.
         """
         size, unread = -1, b""
         while size != (size := os.fstat(self.fd).st_size):  # the worker read a piece meanwhile
@@ -105,7 +105,7 @@ class GuardRecording:
             os.close(file)
 
     def close(self, *, keep: bool) -> None:
-        """Close the descriptors; delete the recording unless ``keep``."""
+        """Close the files of the recording, and delete the recording unless ``keep`` is True."""
         os.close(self.fd)
         os.close(self.pipe)
         if not keep:
@@ -113,7 +113,7 @@ class GuardRecording:
 
 
 def _copy_pipe(pipe: int) -> bytes:
-    """Return the content of a pipe without consuming it."""
+    """Return the bytes that are waiting in a pipe, without consuming them."""
     count = ctypes.c_int()
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     if not count.value:
@@ -133,14 +133,14 @@ def _copy_pipe(pipe: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run's output and the facts that the guard recorded at its end."""
+    """The complete output of a run, with the facts that the guard recorded at the end of the run."""
 
     output: bytes
     facts: dict[str, Any]
 
 
 def read_finished(folder: Path) -> FinishedRun | None:
-    """Return the finished run of a delivery's folder, or None if there is no complete recording."""
+    """Return the finished run that was recorded for a delivery's folder, or None if no recording is complete."""
     try:
         more, _, last = _read_regular_file(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
         facts = json.loads(last)
@@ -154,7 +154,7 @@ def read_finished(folder: Path) -> FinishedRun | None:
 
 
 def read_recording(folder: Path) -> FinishedRun | None:
-    """Return the recording of a run, without facts if the end was not recorded; None if nothing was recorded."""
+    """Return the recorded output of a run, without facts if the run did not finish, or None if nothing was recorded."""
     if found := read_finished(folder):
         return found
     try:
@@ -171,7 +171,7 @@ def _read_regular_file(path: str) -> bytes:
 
 
 def delete_recording(folder: Path | str) -> None:
-    """Delete the recording of a delivery."""
+    """Delete all recording files beside a delivery's folder."""
     for end in (_OUTPUT, _FINISHED, CALLS):
         with contextlib.suppress(OSError):
             os.unlink(f"{folder}{end}")  # noqa: PTH108

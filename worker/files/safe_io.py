@@ -23,7 +23,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
-    """Open a folder and yield its descriptor.
+    """Open a folder without following a link, and yield its descriptor.
 
     Raises:
         OSError: the folder is missing or a link.
@@ -36,7 +36,7 @@ def open_folder(path: Path | str, parent: int | None = None) -> Iterator[int]:
 
 
 def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
-    """Open a folder and return its descriptor, or None if the folder is missing.
+    """Open a folder and return its descriptor, or return None if the folder is missing.
 
     Raises:
         OSError: the path is a link.
@@ -49,7 +49,7 @@ def try_open_folder(name: Path | str, parent: int | None = None) -> int | None:
 
 @contextlib.contextmanager
 def ensure_folder(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
-    """Open a folder below ``parent``, creating it if missing, and yield its descriptor.
+    """Open a folder below ``parent`` and yield its descriptor. Create the folder if it is missing.
 
     Args:
         missing: True if the folder is known to be missing.
@@ -66,7 +66,10 @@ def ensure_folder(parent: int, name: str, *, missing: bool = False) -> Iterator[
 
 
 def read_file(name: str, parent: int, limit: int) -> bytes:
-    """Read a regular file; refuse links, files with several hard links, and files larger than ``limit`` bytes."""
+    """Return the content of a regular file.
+
+    Refuses links, files with other names (hard links), and files larger than ``limit`` bytes.
+    """
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -91,7 +94,7 @@ def read_file(name: str, parent: int, limit: int) -> bytes:
 
 
 def read_below(path: str, folder: int, limit: int) -> bytes:
-    """Read a regular file below an open folder, without following links on its path."""
+    """Return the content of a regular file below an open folder, without following links on its path."""
     *folders, name = Path(path).parts
     with contextlib.ExitStack() as stack:
         for step in folders:
@@ -100,7 +103,7 @@ def read_below(path: str, folder: int, limit: int) -> bytes:
 
 
 def read_cached(path: Path, reader: Callable[[str, str], T], most: int, wrong: type[Exception]) -> T:
-    """Parse a file with ``reader(text, name)``, and cache the result until the file changes.
+    """Return the result of ``reader(text, name)`` for a file, cached until the file changes.
 
     Raises:
         wrong: the file cannot be read, exceeds ``most`` bytes or is not UTF-8.
@@ -123,7 +126,7 @@ def _read_changed(path: Path, reader: Callable[[str, str], Any], _modified: int,
 
 
 def write_new_file(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
-    """Write a new file; ``durable`` syncs the file, but not its folder, to disk. A failed write leaves no file."""
+    """Write a new file, and remove it again if writing fails. ``durable`` forces the content to disk."""
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
     try:
         try:
@@ -141,7 +144,7 @@ def write_new_file(name: str, content: bytes, parent: int, *, durable: bool = Tr
 
 
 def replace_file(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
-    """Write or replace a file atomically; ``durable`` syncs the file, but not its folder, to disk.
+    """Write or replace a file atomically. ``durable`` forces the content to disk, but not the folder's entry.
 
     Args:
         by_way_of: folder on the same file system for the incomplete file; None: ``parent``.

@@ -38,7 +38,7 @@ _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
-    """Update a session's folder for a run: request, history, images, CLAUDE.md and status.json.
+    """Write the files that an agent needs in a session's folder, such as CLAUDE.md, the history and images.
 
     Writes nothing if this process prepared the folder for the same turn and no file changed since.
 
@@ -93,7 +93,7 @@ def prepare_session(holder: FencedSessionFolder, turn: Turn, root: Path, templat
 
 
 def _write_rules(holder: FencedSessionFolder, rules: SessionRules, context: int) -> bytes:
-    """Write CLAUDE.md, or delete it if there is no template, and return its SHA-256 digest."""
+    """Write CLAUDE.md and return its SHA-256 digest, or delete the file if there is no template."""
     if not rules.template:
         if not holder.new:
             holder.remove_entry(RULES, holder.session)
@@ -115,7 +115,7 @@ def _write_rules(holder: FencedSessionFolder, rules: SessionRules, context: int)
 
 
 def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agent_session: str) -> None:
-    """Record an accepted answer in status.json: its step, and the agent session that the next turn continues.
+    """Record an accepted answer in status.json, with the agent session that the next turn continues.
 
     Idempotent. Must run before ``.done`` is written.
     """
@@ -140,7 +140,7 @@ def record_acceptance(holder: SessionFolder, turn: Turn, answer: Answer, *, agen
 
 
 def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
-    """Return the agent session to continue, or an empty string if the conversation does not continue the last answer.
+    """Return the agent session to continue, or an empty string if the messages do not continue the last answer.
 
     An edited or regenerated message makes it another conversation.
     """
@@ -155,7 +155,7 @@ def find_agent_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> 
 
 
 def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return a digest of all messages and their roles, without step markers and surrounding blanks."""
+    """Return a hash of all messages of a conversation, which ignores step markers and surrounding blanks."""
     said: list[str] = []
     for message in messages:
         if message.get("role") in {"user", "assistant"}:
@@ -169,7 +169,7 @@ def digest_conversation(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def read_status(workdir: Path) -> dict[str, Any]:
-    """Return a session's status.json, or an empty dict if the file is missing or damaged."""
+    """Return the content of a session's status.json as a dict, which is empty if the file is missing or damaged."""
     try:
         with open_folder(workdir) as session:
             return _read_status(session)
@@ -233,7 +233,7 @@ KEPT = "warm"
 
 
 def _remove_old_agent_files(holder: SessionFolder, agent_session: str) -> None:
-    """Delete transcripts that cannot be continued, and HOME folders of agents whose worker was killed."""
+    """Delete files of earlier agents from a session's folder, except the transcript that the next turn continues."""
     with contextlib.suppress(FileNotFoundError), open_folder("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
             if name == KEPT:

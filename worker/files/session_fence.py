@@ -24,7 +24,7 @@ _holds_drafts_only = RecentEntries[str, bool](most=256)
 
 @dataclass(frozen=True, slots=True)
 class SessionFolder:
-    """A writable session folder for turns whose agents used no files; the turn's token alone grants writing.
+    """A session's folder that is open for writing, for turns whose agents used no files.
 
     Attributes:
         session: descriptor of the folder.
@@ -47,7 +47,7 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def create_folder(self, name: str) -> Iterator[int]:
-        """Yield the descriptor of a new folder, which becomes the session's folder ``name`` when the block ends.
+        """Yield a new folder, which becomes the session's folder ``name`` when the block ends.
 
         Nothing else may be written afterwards.
 
@@ -72,14 +72,17 @@ class SessionFolder:
 
 @dataclass(frozen=True, slots=True)
 class FencedSessionFolder(SessionFolder):
-    """A holder's right to write in a session's folder, which ends when a later holder takes over."""
+    """A session's folder in which a worker may write until another worker takes the session over."""
 
     _all: int
     _name: str
     _taken: bool
 
     def revoke_earlier_holders(self) -> None:
-        """Revoke the rights of all earlier holders. Call this after the store has confirmed the new holder."""
+        """Revoke the rights of all earlier holders of the session's folder.
+
+        Call this after the store has confirmed the new holder.
+        """
         if self._taken:
             return
         for name in os.listdir(self._all):  # noqa: PTH208 - a descriptor
@@ -88,7 +91,7 @@ class FencedSessionFolder(SessionFolder):
 
     @contextlib.contextmanager
     def create_folder(self, name: str) -> Iterator[int]:
-        """Yield the descriptor of a new folder, which becomes the session's folder ``name`` when the block ends.
+        """Yield a new folder, which becomes the session's folder ``name`` when the block ends.
 
         Reuses the holder's own folder if nothing else is in it.
         """
@@ -100,7 +103,7 @@ class FencedSessionFolder(SessionFolder):
         os.rename(self._name, name, src_dir_fd=self._all, dst_dir_fd=self.session)
 
     def replace_folder(self, name: str, fill: Callable[[Path], None]) -> None:
-        """Replace the session's folder ``name`` by a folder that ``fill`` writes.
+        """Replace the session's folder ``name`` by a new folder that ``fill`` writes.
 
         A crash may leave neither the old nor the new folder; publishing again repairs this.
 
@@ -113,7 +116,10 @@ class FencedSessionFolder(SessionFolder):
         os.rename(fresh, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
 
     def remove_entry(self, name: str, folder: int) -> None:
-        """Remove a file or folder from ``folder`` if it exists; do nothing after a later holder."""
+        """Remove a file or folder from ``folder`` if it exists.
+
+        Does nothing after another worker has taken the session over.
+        """
         _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
             os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self.drafts)
@@ -121,9 +127,9 @@ class FencedSessionFolder(SessionFolder):
 
 @contextlib.contextmanager
 def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolder | None]:
-    """Open a session's folder for the last writes of a turn, creating the folder if missing.
+    """Open a session's folder to publish the result of a turn, and yield the folder, which is created if missing.
 
-    Yields an unfenced folder if the session never had a holder, else the folder kept by ``fenced_writes`` for the
+    Yields an unfenced folder if the session never had a holder, else the folder kept by ``open_fenced`` for the
     token, or None if that folder is gone.
     """
     with _open_session(session) as (root, new):
@@ -144,16 +150,9 @@ def open_for_publishing(session: Path, token: str = "") -> Iterator[SessionFolde
 
 @contextlib.contextmanager
 def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedSessionFolder]:
-    """Open a session's folder as a new holder, creating the folder if missing.
+    """Open a session's folder as its new holder, and yield the folder, which is created if missing.
 
-    No other holder is revoked until ``take``. A folder kept for the same token is found again.
-
-    Args:
-        token: token of the lease.
-        stays: keep the holder's folder after the block, unless the block fails.
-
-    Raises:
-        OSError: the folder cannot be created, or an agent put a link in its place.
+    No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again.
     """
     with _open_session(session) as (root, new):
         held, first = _open_holders(root, new)
@@ -175,7 +174,7 @@ def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Itera
 
 
 def _holder_name(token: str) -> str:
-    """Return the name of a holder's folder: a digest of the token, since agents may see it, or a random name."""
+    """Return the name of a holder's folder: a hash of the token, which agents must not see, or a random name."""
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 
@@ -187,7 +186,7 @@ def _open_kept(token: str, held: int) -> int | None:
 
 
 def _open_holders(root: int, new: bool) -> tuple[int, bool]:
-    """Open or create the folder of the holders; the second value is True if it is new."""
+    """Return the descriptor of the folder that contains the holders' folders, and True if it was just created."""
     if not new and (held := try_open_folder(HELD, root)) is not None:
         return held, False
     first = True
@@ -218,7 +217,7 @@ def _close_holder(held: int, name: str, own: int, *, stays: bool) -> Iterator[No
 
 @contextlib.contextmanager
 def _open_session(session: Path) -> Iterator[tuple[int, bool]]:
-    """Open or create a session's folder; the second value is True if it is new."""
+    """Yield the descriptor of a session's folder, and True if the folder was just created."""
     root, new = try_open_folder(session), False
     if root is None:
         new = _make_session(session)

@@ -18,7 +18,7 @@ Identity = tuple[str, int, int, int, int]
 
 
 def identify_file(path: str, folder: int) -> Identity:
-    """Return path, inode, size and times of a file or folder, to detect changes."""
+    """Return path, inode, size and times of a file or folder, which together show whether the file changes."""
     try:
         facts = os.stat(path, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -28,7 +28,7 @@ def identify_file(path: str, folder: int) -> Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRules:
-    """All values from which CLAUDE.md is rendered.
+    """The values that determine the content of a session's CLAUDE.md.
 
     Attributes:
         template: text of the template; empty: no CLAUDE.md.
@@ -48,7 +48,7 @@ class SessionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSession:
-    """The result of preparing a session's folder for a turn.
+    """Remembers how a session's folder was prepared for a turn, to avoid preparing an unchanged folder again.
 
     Attributes:
         status: content of status.json.
@@ -65,17 +65,17 @@ class PreparedSession:
     files: tuple[Identity, ...]
 
     def matches_turn(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
-        """Return True if the folder was prepared for this turn with the same instructions."""
+        """Return True if the folder was prepared for this turn with the same template and tools."""
         rules = self.rules
         same = (rules.template, rules.tools, rules.root) == (template, tools, root)
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
     def is_unchanged(self, session: int) -> bool:
-        """Return True if no prepared file has changed."""
+        """Return True if none of the prepared files has changed since."""
         return all(identify_file(file[0], session) == file for file in (self.file, *self.files))
 
     def has_rules(self, rules: SessionRules, session: int) -> bool:
-        """Return True if CLAUDE.md already holds the text of these rules."""
+        """Return True if CLAUDE.md was written from these values and has not changed since."""
         if self.rules != rules:
             return False
         try:

@@ -17,7 +17,7 @@ _TOP_OF_TREES = 0x2_0000
 
 
 def spread_folders(folder: Path) -> None:
-    """Let ext4 allocate the subfolders of a folder in different block groups, like ``chattr +T``.
+    """Make ext4 spread the subfolders of a folder over the disk, like ``chattr +T``.
 
     Otherwise sessions share a block group, and deleting files slows down creating new ones. Other file systems ignore
     this.

@@ -32,7 +32,7 @@ def render_rules(
     tools: bool = True,
     skills: bool = False,
 ) -> str:
-    """Render the agent's instructions about its session.
+    """Return the text of a session's CLAUDE.md, which tells the agent about the session.
 
     Users' texts are put in code blocks, because the Claude CLI replaces ``@path`` outside of them by a file's content.
 
@@ -57,12 +57,12 @@ def render_rules(
 
 
 def has_skills(root: Path) -> bool:
-    """Return True if the project has skills for its agents."""
+    """Return True if the project has a folder with skills for its agents."""
     return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
 
 
 def read_template(name: str, locale: str) -> str:
-    """Return the text of the template that a setting names: a path, ``de``, ``en``, or the turn's locale if empty.
+    """Return the text of a CLAUDE.md template, given a path or a language; an empty name means the locale.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -78,7 +78,7 @@ def read_template(name: str, locale: str) -> str:
 
 
 def check_template(name: str) -> None:
-    """Render the template of a setting for a made-up session; built-in templates are not checked.
+    """Check that a template can be rendered, by rendering it for a made-up session. Skip built-in templates.
 
     Raises:
         SettingsError: the template cannot be read or rendered.
@@ -93,7 +93,7 @@ def check_template(name: str) -> None:
 
 
 def fence_text(text: str) -> str:
-    """Quote a text in a code block that the text cannot close."""
+    """Return a text as a fenced code block, with a fence that the text cannot close."""
     fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 

@@ -46,7 +46,7 @@ _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCI
 
 
 class DeliveryTakenError(HelixError):
-    """Raised when a delivery already has a folder, so another worker has started the delivery."""
+    """Raised when a delivery already has a folder, which means that another worker has started the delivery."""
 
     code = "delivery_taken"
 
@@ -56,7 +56,7 @@ class DeliveryTakenError(HelixError):
 
 
 def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: int, delivery: int) -> Path:
-    """Create the folder of a delivery with its subfolder ``output/``, and return its path.
+    """Create the folder of a delivery with a subfolder ``output/``, and return the folder's path.
 
     Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
     (ADR-036, Phase 4).
@@ -79,19 +79,19 @@ def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: i
 
 
 def has_answer(session: Path) -> bool:
-    """Return True if the session's folder is marked as holding an accepted answer to its last message."""
+    """Return True if a session's folder contains an accepted answer to the last message."""
     return os.path.lexists(f"{session}/output/{DONE}")
 
 
 def withdraw_answer(holder: SessionFolder) -> None:
-    """Remove the ``.done`` mark of the session's accepted answer; the answer itself stays."""
+    """Remove the ``.done`` file that marks the session's answer as accepted. The answer itself stays."""
     with contextlib.suppress(FileNotFoundError), open_folder("output", holder.session) as output:
         holder.remove_entry(DONE, output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """The files that an agent wrote to ``output/`` as its answer.
+    """The files that an agent wrote as its answer, and the files that were refused.
 
     Attributes:
         files: content of response.md and ADR-*.md by name.
@@ -103,7 +103,9 @@ class WrittenFiles:
 
 
 def read_answer_files(directory: Path | str) -> WrittenFiles:
-    """Read the answer files of a delivery: at most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes.
+    """Return the answer files that an agent wrote in a delivery's folder.
+
+    At most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes are read.
 
     Raises:
         OSError: the machine lacks resources (``SHORT_OF``), so the files are unknown.
@@ -134,7 +136,7 @@ def read_answer_files(directory: Path | str) -> WrittenFiles:
 
 
 def read_accepted_files(directory: Path) -> dict[str, str]:
-    """Return the answer files of a delivery by name, without refused files."""
+    """Return the texts of an answer's files by name, without files that were refused."""
     return dict(read_answer_files(directory).files)
 
 
@@ -143,7 +145,7 @@ def _explain_refusal(error: OSError) -> str:
 
 
 def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str, str]) -> None:
-    """Save the files of an accepted answer that differ from the agent's own files, beside the delivery's folder.
+    """Save the repaired files of an accepted answer beside the folder of the delivery.
 
     The session's ``output/`` shows only the last answer, and an agent may change its own delivery's folder.
     """
@@ -158,14 +160,14 @@ def keep_repaired_files(holder: SessionFolder, delivery: str, files: Mapping[str
 def publish_answer(
     holder: SessionFolder, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
-    """Write an accepted answer to ``output/``: response.md, the ADRs, and last ``.done`` with the attempt id.
+    """Write an accepted answer and its files to ``output/``, and mark the answer as complete with ``.done``.
 
-    Idempotent. ``durable`` syncs to disk, which costs milliseconds.
+    ``.done`` contains the attempt id. Idempotent. ``durable`` syncs to disk, which costs milliseconds.
 
     Raises:
         ValueError: a file name is not allowed in an answer.
         OSError: a file cannot be written, or an agent put a link in the folder's place.
-        FileNotFoundError: a later holder fenced this folder off.
+        FileNotFoundError: another worker has taken the session over.
     """
     texts = {name: content.encode("utf-8", "replace") for name, content in {**(files or {}), RESPONSE: text}.items()}
     for name in texts:
@@ -191,7 +193,7 @@ def publish_answer(
 
 
 def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: bool) -> bool:
-    """Create the session's first ``output/`` by one rename; return False if it already has one."""
+    """Create the session's first ``output/`` folder with these files; return False if the folder already exists."""
     try:
         with holder.create_folder("output") as output:
             for name, content in files.items():
@@ -209,7 +211,7 @@ def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: b
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
-    """Return True if ``output/.done`` marks an accepted answer to the session's last message (ADR-036, Phase 3).
+    """Return True if the session's folder contains an accepted answer to the last message.
 
     Args:
         attempt_id: count only the answer of this delivery; empty: of any.

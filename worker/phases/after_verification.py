@@ -31,7 +31,10 @@ VERIFIER_TRIES = 3
 def transition_after_verification(
     turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str
 ) -> Move:
-    """Compute the transition after a verification; ``stop`` is the reason if the verification was stopped."""
+    """Return the transition of a turn after its output was verified.
+
+    ``stop`` is the reason if the verification was stopped.
+    """
     if result.ground is ResultGround.STOPPED:
         return _transition_after_stop(turn, link, stop)
     if result.ground is ResultGround.REFUSED:
@@ -108,7 +111,7 @@ def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
 
 
 def _transition_after_stop(turn: Turn, link: Link, stop: str) -> Move:
-    """Cancel the turn, or verify the same attempt again if the worker lost its lease."""
+    """Return a transition that cancels the turn, or verifies the attempt again if the worker lost the turn."""
     if stop not in CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
         return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
@@ -117,7 +120,7 @@ def _transition_after_stop(turn: Turn, link: Link, stop: str) -> Move:
 
 
 def cancel_unreached_phase(turn: Turn, link: Link, before: str, outcome: str) -> Move:
-    """Cancel a phase whose preceding phase did not pass."""
+    """Return a transition that cancels a phase because the phase before it did not pass."""
     german = turn.request.locale == "de"
     text = (
         f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."

@@ -15,9 +15,9 @@ _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 def find_old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[OldFolder]:
-    """Find deliveries of phases that were not written to for this long, except in live sessions; 0 means never.
+    """Yield the folders of old phase attempts that have not been written to for ``attempt_seconds``.
 
-    Also finds the rest of an interrupted deletion.
+    Skips live sessions; 0 means never. Also finds the rest of an interrupted deletion.
 
     Args:
         directories: folders of phases.yaml, relative to ``root``; private folders of owners are found without them.

@@ -50,10 +50,10 @@ _OUTPUT, _STATUS = "output", "status.json"
 
 
 class PhaseTurns(TurnWork):
-    """Run turns of phases: the agent works in the phase's folder, and verified output is published."""
+    """Runs turns whose task is a phase: the agent works in the phase's folder, and verified output is published."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
-        """Return the phase's folder.
+        """Return the path of the folder in which the phase's agent works.
 
         Raises:
             SettingsError: the project does not exist below HELIX_ROOT.
@@ -65,7 +65,7 @@ class PhaseTurns(TurnWork):
         return root / PhaseWork().locate_folder(turn.request)
 
     async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
-        """Cancel the turn if the phase before it did not pass."""
+        """Return a transition that cancels the turn if the phase before it did not pass, else None."""
         turn = lease.claim.turn
         if not (before := str(turn.request.work_data.get(AFTER, ""))):
             return None
@@ -76,7 +76,7 @@ class PhaseTurns(TurnWork):
         return cancel_unreached_phase(turn, lease.claim.link, before, ended)
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
-        """Return the phase's prompt, the feedback, or both if this agent does not know the phase yet.
+        """Return the prompt for the agent: the description of the phase, feedback on its last attempt, or both.
 
         Raises:
             SettingsError: an input file is missing or not a plain file, or gates may not run programs here.
@@ -99,14 +99,17 @@ class PhaseTurns(TurnWork):
         return f"{prompt}\n{feedback}".strip() if feedback else prompt
 
     def list_inputs(self, settings: Settings, turn: Turn) -> tuple[Path, ...]:
-        """Return input files that earlier phases of the same owner wrote, in folders closed to others."""
+        """Return the input files that earlier phases of the same owner wrote.
+
+        The folders of these files are closed to others.
+        """
         paths, root = map(PurePosixPath, read_phase(turn).input_files), settings.root.resolve()
         return tuple(input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
     def prepare(
         self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
     ) -> None:
-        """Copy the files that the attempt starts with, and write the feedback.
+        """Prepare an attempt: copy the files that it starts with, and write the feedback for the agent.
 
         Raises:
             OSError: files cannot be copied, or are too many.
@@ -131,7 +134,7 @@ class PhaseTurns(TurnWork):
         _write_phase_status(holder, turn, "running")
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Verify the output and return the next transition."""
+        """Verify the output of the phase's agent, and return the turn's next transition."""
         await parts.policies.load(lease.claim.turn)
         return await parts.threads.runs(self._verify_output, parts, lease, attempts)
 
@@ -170,7 +173,7 @@ class PhaseTurns(TurnWork):
     def publish(
         self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files
     ) -> None:
-        """Publish the delivery's output as the phase's verified output.
+        """Publish the verified output of a phase in the phase's folder.
 
         Raises:
             OSError: the output cannot be written. FileNotFoundError: a later holder fenced the folder off.
@@ -183,7 +186,7 @@ class PhaseTurns(TurnWork):
         _write_phase_status(holder, turn, "passed")
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Archive the last feedback in ``logs/``; a missing folder is ignored."""
+        """Move the last feedback of a phase that failed to the folder ``logs/``. A missing folder is ignored."""
         try:
             FeedbackChannel(self.locate_folder(settings, turn), locale=turn.request.locale).archive()
         except (SettingsError, OSError) as error:  # not essential: the record has the feedback
@@ -198,7 +201,7 @@ def _copy_output(source: Path, target: Path) -> None:
 
 
 def _write_phase_status(holder: FencedSessionFolder, turn: Turn, status: str) -> None:
-    """Write which turn last worked in the folder, for people and ``turns phase list``."""
+    """Write to status.json which turn last worked in the phase's folder, for people and ``turns phase list``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     noted = {"phase": read_phase(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}
     holder.replace_file(_STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)

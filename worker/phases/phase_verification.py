@@ -34,7 +34,7 @@ Report = Callable[[list[Body]], None]
 
 
 def read_phase(turn: Turn) -> Phase:
-    """Return the phase of a turn.
+    """Return the phase that a turn carries out.
 
     Raises:
         SettingsError: this version cannot read the phase.
@@ -46,14 +46,15 @@ def read_phase(turn: Turn) -> Phase:
 
 
 def build_gate_sandbox(settings: Settings, turn: Turn) -> GateSandbox:
-    """Return the sandbox for the gates of a phase's turn."""
+    """Return the sandbox in which the checks of a turn's phase run their programs."""
     return GateSandbox.from_settings(settings, operator=turn.request.operator)
 
 
 class AttemptVerification:
-    """Verify an attempt: gates first, then the policy's rules for phases, then an agent that works on a copy.
+    """Verifies one attempt of a phase with quality gates, then with rules, then with an independent agent.
 
-    Stops when the turn is cancelled or its lease ends. ``judge`` returns the rules' issues; each rule counts as a gate.
+    Stops when the turn is cancelled or its lease ends. ``judge`` returns the rules' issues; each rule counts as a
+    gate.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class AttemptVerification:
         self._fence = build_gate_sandbox(settings, turn)
 
     def run(self) -> VerificationResult:
-        """Verify the attempt and return the result."""
+        """Verify the attempt with gates, rules and, if the phase asks for it, a verifying agent; return the result."""
         if refused := self._fence.explain_phase_refusal(self._phase):
             return VerificationResult(success=False, errors=[refused], ground=ResultGround.REFUSED)
         report = self._run_gates()

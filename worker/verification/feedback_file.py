@@ -21,7 +21,7 @@ _WORDS = table_beside(__file__)
 
 
 class FeedbackChannel:
-    """Store the feedback for one phase's agent. After a crash the file is either complete or absent."""
+    """Stores the feedback for the agent of one phase in a file, which is always either complete or absent."""
 
     FEEDBACK_FILE = "feedback.md"
     #: Subfolder of the phase's folder for feedback of phases that failed for good.
@@ -38,7 +38,7 @@ class FeedbackChannel:
         return self.session_dir / self.FEEDBACK_FILE
 
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Write the feedback file, replacing an earlier one, and return its text.
+        """Write the feedback to the file, replacing earlier feedback, and return the text of the file.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -49,7 +49,7 @@ class FeedbackChannel:
         return text
 
     async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
-        """Write the feedback file. Return False, and log the reason, if the file cannot be written.
+        """Write the feedback to the file. Return False, and log the reason, if the file cannot be written.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -62,7 +62,7 @@ class FeedbackChannel:
         return True
 
     def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Render the content of the feedback file.
+        """Return the text of the feedback file for a message and the number of the attempt.
 
         Raises:
             ValueError: ``attempt``, counted from 1, exceeds the limit.
@@ -84,11 +84,11 @@ class FeedbackChannel:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 
     def has_pending_feedback(self) -> bool:
-        """Return True if a feedback file is waiting for the agent."""
+        """Return True if there is feedback that the agent has not answered yet."""
         return self.read() is not None
 
     def read(self) -> str | None:
-        """Return the feedback, or None if there is no readable feedback file."""
+        """Return the text of the feedback file, or None if there is no readable file."""
         try:
             with open_folder(self.session_dir) as folder:
                 return read_file(self.FEEDBACK_FILE, folder, 8 * MAX_MESSAGE).decode("utf-8", "replace")
@@ -96,7 +96,7 @@ class FeedbackChannel:
             return None
 
     def archive(self, name: str = "") -> Path | None:
-        """Move the feedback file to ``logs/`` and return its new path, or None if there is no file.
+        """Move the feedback file to the folder ``logs/`` and return its new path, or None if there is no file.
 
         Args:
             name: file name without extension; default: the current time.

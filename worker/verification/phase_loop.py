@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PhaseVerificationFailed(HelixError):
-    """Raised when no run of a phase was verified. ``errors`` lists the reasons and is never empty."""
+    """Raised when no run of a phase passed its verification. ``errors`` lists the reasons and is never empty."""
 
     code = "phase_not_verified"
 
@@ -30,7 +30,7 @@ class PhaseVerificationFailed(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class PhaseRun(Generic[T]):
-    """The outcome of one agent run: a ``value`` for the caller, and ``errors`` if the run failed."""
+    """The result of one agent run in a phase: a value for the caller, and errors if the run failed."""
 
     value: T
     errors: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class PhaseRun(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPhase(Generic[T]):
-    """A verified phase: the value and number of its last run, and the verification result."""
+    """A phase whose last run was verified, with the value and the number of that run."""
 
     value: T
     attempt: int
@@ -53,7 +53,7 @@ async def verify_with_retries(
     feedback: FeedbackChannel,
     max_retries: int = 3,
 ) -> VerifiedPhase[T]:
-    """Run a phase and verify its output until the verification succeeds, at most ``max_retries`` times.
+    """Run a phase and verify its output, up to ``max_retries`` times, and return the first verified run.
 
     Feedback is written to feedback.md and passed to the next run. If the verifier itself failed, the same output is
     verified again, which also counts as an attempt.
@@ -106,7 +106,7 @@ async def _verify_run(
 
 
 def compose_feedback(result: VerificationResult) -> str:
-    """Compose the agent's feedback from a result: its errors as a list, then the advice, without repetitions."""
+    """Return the feedback for an agent: the errors of a verification as a list, then the verifier's advice."""
     advice = (result.feedback or "").strip()
     if advice in result.errors:
         advice = ""

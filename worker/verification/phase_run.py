@@ -41,7 +41,7 @@ async def run_with_verification(
     settings: Settings | None = None,
     runner: tuple[Runner, str] | None = None,
 ) -> RunResult:
-    """Run a phase's agent until its output is verified; return the result of the verified run.
+    """Run the agent of a phase until its output is verified, and return the result of the verified run.
 
     Each rejection goes to ``feedback.md`` and into the next prompt. The verified output becomes ``phase_dir/output``.
 
@@ -147,7 +147,10 @@ class _PhaseRuns:
             self._on_output(event.text)
 
     def publish_output(self) -> None:
-        """Replace the phase's ``output`` with the verified output. The run's own folder keeps a copy."""
+        """Replace the ``output`` folder of the phase with the verified output.
+
+        The run's own folder keeps a copy.
+        """
         output, fresh = self._phase_dir / "output", self._phase_dir / f".output-{self.name}"
         old = fresh.with_name(f"{fresh.name}-old")
         copy_files(scan_tree(self.latest / "output"), fresh)

@@ -20,7 +20,7 @@ NAME = "phases.yaml"
 
 
 class PhasesFileError(PhaseError):
-    """Raised for an invalid phases.yaml, with each problem as ``FILE:LINE:COLUMN: what is wrong``."""
+    """Raised if a phases.yaml is missing or invalid. The message lists each problem with file, line and column."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -29,12 +29,12 @@ class PhasesFileError(PhaseError):
 
     @property
     def described(self) -> tuple[str, ...]:
-        """Return the problems as lines of text."""
+        """Return each problem as a line of text that starts with file, line and column."""
         return tuple(f"{self.source}:{'' if each.line else ' '}{each}" for each in self.problems)
 
 
 def load_phases(path: Path) -> tuple[Phase, ...]:
-    """Read the phases of a phases.yaml, or of the phases.yaml in a folder.
+    """Return the phases that a phases.yaml defines, given the path of the file or of its folder.
 
     Raises:
         PhasesFileError: the file is missing, unreadable or invalid, or an input file is not a plain file.
@@ -63,12 +63,12 @@ def _read_plain_file(file: Path) -> bytes:
 
 
 def resolve_phases_file(path: Path) -> Path:
-    """Return the path itself, or the phases.yaml inside it if the path is a folder."""
+    """Return the path unchanged, or the path of the phases.yaml inside if the path is a folder."""
     return path / NAME if path.is_dir() else path
 
 
 def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> tuple[Phase, ...]:
-    """Parse the phases of a YAML text.
+    """Return the phases that a YAML text defines.
 
     Args:
         folder: folder of the input files, which must be plain files if they exist; None: not checked.

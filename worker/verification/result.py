@@ -11,7 +11,7 @@ from worker.verification.gates import GateReport
 
 
 class ResultGround(StrEnum):
-    """What a verification's result is based on: gates, verdict, or why there is none."""
+    """Says what the result of a verification is based on, or why there is no verdict."""
 
     #: A deterministic gate failed, or the gates passed and no verifier was needed.
     GATES = "gates"
@@ -29,7 +29,7 @@ class ResultGround(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The result of verifying a phase's output.
+    """The result of a phase's verification, with errors and advice for the agent.
 
     Attributes:
         feedback: advice for the agent.
@@ -51,11 +51,11 @@ class VerificationResult:
 
     @property
     def judged(self) -> bool:
-        """Return True if the output was assessed, False if the verification itself did not finish."""
+        """Return True if the output was assessed, and False if the verification itself did not finish."""
         return self.ground in {ResultGround.GATES, ResultGround.VERDICT}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-ready dict."""
+        """Return the result as a dict for JSON."""
         return {
             "success": self.success,
             "feedback": self.feedback,
@@ -70,7 +70,7 @@ class VerificationResult:
 
 
 def build_gates_result(report: GateReport) -> VerificationResult:
-    """Build the verification result of a phase that needs no verifier or failed its gates."""
+    """Return the verification result of a phase that was checked by its gates alone."""
     if report.stopped:
         return VerificationResult(
             success=False,
@@ -92,7 +92,7 @@ def build_gates_result(report: GateReport) -> VerificationResult:
 
 
 def describe_issue(issue: Any) -> str:
-    """Format an issue as one sentence that starts with its file and line."""
+    """Return an issue as one sentence that starts with file and line."""
     named = issue.file and issue.file in issue.message
     place = f"{issue.file}:{issue.line}: " if issue.line else f"{issue.file}: " if issue.file and not named else ""
     return f"{place}{issue.message}"

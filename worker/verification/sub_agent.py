@@ -34,7 +34,7 @@ _PLAIN = "Produce the expected files so that the quality gate is met."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationScope:
-    """The identity of the verified run, and the limits of its verification.
+    """Identifies the run that is verified, and limits its verification.
 
     Attributes:
         model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
@@ -58,7 +58,7 @@ class VerificationScope:
     fence: GateSandbox | None = None
 
     def gate_settings(self, fence: GateSandbox) -> GateSettings:
-        """Return the settings of this scope for gates that run in a sandbox."""
+        """Return the settings with which gates check the run in a sandbox."""
         return GateSettings(
             stop=self.stop,
             deadline=self.deadline,
@@ -70,7 +70,7 @@ class VerificationScope:
 
 
 class SubAgentVerifier:
-    """Verify the output of phases with deterministic gates and an independent agent. Thread-safe.
+    """Verifies the output of phases with deterministic gates and an independent agent. Threads may share an instance.
 
     Args:
         max_retries: most runs of a phase in ``run_with_verification``.
@@ -104,7 +104,9 @@ class SubAgentVerifier:
         description: str = "",
         verifying: VerificationScope | None = None,
     ) -> VerificationResult:
-        """Verify a phase's output: run the gates and, if they pass, the verifier. Cancelling stops both.
+        """Verify the output of a phase with gates and, if they pass, with an independent agent; return the result.
+
+        Cancelling stops both.
 
         Args:
             quality_gate: the gate as in phases.yaml, for example ``{"type": "files_exist"}``.
@@ -124,7 +126,7 @@ class SubAgentVerifier:
     def verify_output(
         self, phase: Phase, directory: Path, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Verify a phase's output: run the gates and, if they pass and the phase requires it, the verifier."""
+        """Verify the output of a phase with gates and, if the phase requires it, with an independent agent."""
         on = verifying or VerificationScope()
         report = run_gates(phase, directory, **on.gate_settings(on.fence or GateSandbox.from_settings(self._settings)))
         if not (report.passed and phase.verify_agent):
@@ -134,7 +136,10 @@ class SubAgentVerifier:
     def ask_verifier(
         self, phase: Phase, directory: Path, report: GateReport, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Let the verifier assess an output that passed the gates. Failures become results, not exceptions."""
+        """Ask an independent agent to assess an output that passed the gates, and return the result.
+
+        Failures of the agent become results, not exceptions.
+        """
         on = verifying or VerificationScope()
         passed = list(report.checks_passed)
         nonce = secrets.token_hex(16)
@@ -149,7 +154,7 @@ class SubAgentVerifier:
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
     def choose_model(self, phase_model: str = "") -> str:
-        """Return the first model that is set: of the verifier, the settings, the phase, or ``HELIX_MODELS``."""
+        """Return the name of the verifier's model, with ``phase_model`` as the choice if no setting names a model."""
         return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
 
     def _choose_runner(self, phase_model: str) -> tuple[Runner, str]:
@@ -198,7 +203,7 @@ class SubAgentVerifier:
 
 
 def _select_texts(tree: OutputTree, phase: Phase) -> tuple[dict[str, str], list[str]]:
-    """Choose the texts for the prompt; also return the paths of texts that do not fit."""
+    """Return the texts to quote in the verifier's prompt, and the paths of texts that do not fit in the prompt."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
     expected = [path for path in phase.output_files if path in tree.files]

@@ -19,12 +19,12 @@ _MAX_ENVELOPES = 3
 
 
 class VerdictError(ValueError):
-    """Raised when an answer holds no valid verdict; the message gives the reason."""
+    """Raised when an answer contains no valid verdict. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierVerdict:
-    """A valid verdict. ``errors`` is not empty unless ``success``."""
+    """The verdict of a verifying agent. ``errors`` is empty only on success."""
 
     success: bool
     feedback: str | None = None
@@ -33,7 +33,7 @@ class VerifierVerdict:
 
 
 def read_verdict(text: str, nonce: str) -> VerifierVerdict:
-    """Return the verdict in a verifier's answer, with or without the CLI's JSON envelope.
+    """Return the verdict that a verifying agent wrote in its answer.
 
     Raises:
         NoVerdict: there is no verdict, a verdict is malformed or lacks the nonce, or two verdicts disagree.
@@ -90,7 +90,7 @@ def _find_objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 class RepeatedKeyError(Exception):
-    """Raised when a verdict has a key twice."""
+    """Raised when a verdict has the same key twice."""
 
 
 def _reject_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def build_verifier_prompt(
     checked: Sequence[str] = (),
     locale: str = "en",
 ) -> str:
-    """Build the verifier's prompt.
+    """Return the prompt that asks an independent agent to verify the output of a phase.
 
     Args:
         nonce: the secret that the verdict must repeat.
@@ -54,7 +54,7 @@ def build_verifier_prompt(
 
 
 def build_phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
-    """Build the prompt of a phase's first attempt; ``inputs`` maps file names of phases.yaml to locations."""
+    """Return the prompt for the first attempt of a phase. ``inputs`` maps paths of input files to their locations."""
     english = not locale.startswith("de")
     found = inputs or {}
     reads = "\n".join(f"- `{found.get(path, path)}`" for path in phase.input_files)

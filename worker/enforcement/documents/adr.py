@@ -41,7 +41,7 @@ NOT_CLOSED = "no --- line after it"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an ADR. Its lines count from 0, ``end`` excluded."""
+    """A section of an ADR, given as a range of lines. Lines count from 0, and ``end`` is excluded."""
 
     title: str
     line: int
@@ -51,7 +51,7 @@ class Section:
 
 @dataclass(slots=True)
 class Adr:
-    """An ADR found in an answer, with its header and sections.
+    """An architecture decision record (ADR) found in an answer, with its header and sections.
 
     Attributes:
         out, first_line: the outline that contains the ADR, and the line of the answer where the outline begins.
@@ -77,14 +77,14 @@ class Adr:
 
     @property
     def header_lines(self) -> tuple[int, int]:
-        """Return the range of the header's lines, including the ``---`` lines."""
+        """Return the first line of the header and the line after it, both counted with the ``---`` lines."""
         if self.header is None:
             return self.start, self.start
         return self.header[0] - 1, self.header[1] + self.closed
 
     @property
     def yaml_text(self) -> str:
-        """Return the text between the header's ``---`` lines."""
+        """Return the YAML text between the header's ``---`` lines."""
         begin, end = self.header or (0, 0)
         return "".join(f"{line}\n" for line in self.out.lines[begin:end])
 
@@ -95,7 +95,7 @@ class Adr:
 
     @property
     def name(self) -> str:
-        """Return the ADR's number from the header, else its title; at most 60 characters."""
+        """Return the ADR's number from the header, or its title if the number is missing, in at most 60 characters."""
         node = self.root.find_value("adr_id") if self.root is not None and self.root.kind == "mapping" else None
         if node is not None and node.kind == "scalar" and node.value.strip():
             return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
@@ -104,27 +104,27 @@ class Adr:
 
     @property
     def prose(self) -> str:
-        """Return the first lines of the ADR after the header."""
+        """Return up to 200 lines of the ADR's text after its header."""
         begin = self.header[1] + 1 if self.header else self.start
         return "\n".join(self.out.lines[begin : min(self.end, begin + _FIRST_LINES)])
 
     def char_of(self, line: int) -> int:
-        """Convert a line number in this ADR's text to a character position in the answer."""
+        """Return the character position in the answer at which a line of this ADR begins."""
         if line == 0:
             return self.offset + self.out.lines[0].startswith(BOM)
         return self.offset + sum(len(before) + 1 for before in self.out.lines[:line])
 
     def line_of(self, line: int) -> int:
-        """Convert a line number in this ADR's text to a line number in the answer, counted from 1."""
+        """Convert a line number of this ADR to a line number of the whole answer, counted from 1."""
         return self.first_line + line + 1
 
     def header_line(self, line: int) -> int:
-        """Convert a line number in the header's YAML to a line number in the answer, counted from 1."""
+        """Convert a line number within the YAML header to a line number of the whole answer, counted from 1."""
         return self.line_of((self.header or (self.start, 0))[0] + line)
 
 
 def find_header_end(lines: Sequence[str], number: int) -> int:
-    """Return the line after the ADR header that starts at line ``number``; 0 if there is no header.
+    """Return the line after the ADR header that starts at line ``number``, or 0 if no header starts there.
 
     Without a second ``---``, the header ends before the first line that is blank or not YAML.
     """
@@ -155,12 +155,12 @@ def _runs_into_the_text(body: Sequence[str]) -> bool:
 
 
 def _is_heading(line: str) -> bool:
-    """Return True for a heading below a header; other lines with ``#`` are YAML comments."""
+    """Return True if a line in a header is a Markdown heading and not a YAML comment."""
     return bool(_HEADING.match(line)) and (line.startswith("##") or is_title(line.lstrip("# \t")))
 
 
 def is_title(title: str) -> bool:
-    """Return True if a heading is an ADR's title: it has a number and does not announce a summary or a review."""
+    """Return True if a heading is the title of an ADR, and not the title of a summary or review of an ADR."""
     found = _TITLE.match(title)
     return found is not None and found[1].strip(" \t:–—-.").casefold() not in _ABOUT
 
@@ -174,7 +174,7 @@ def _is_data(text: str) -> bool:
 
 
 def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
-    """Return the ADRs of a text in order, including those in ```markdown fences."""
+    """Return the ADRs of a parsed text in order, including ADRs in Markdown code fences."""
     found = list(_plain_adrs(out))
     first = found[0].start if found else len(out.lines)  # an ADR extends to the next ADR or to the end
     for fence in out.fences:
@@ -223,7 +223,7 @@ def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Itera
 
 
 def _find_sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
-    """Yield an ADR's sections: its headings of level 2, or of level 3 if there are none of level 2."""
+    """Yield the sections that begin at an ADR's headings of level 2, or of level 3 if there are none of level 2."""
     own = 2 if any(heading.level == 2 for heading in headings) else 3
     headings = [heading for heading in headings if heading.level <= own]
     for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):
@@ -232,7 +232,7 @@ def _find_sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
 
 
 def is_excerpt(adr: Adr) -> bool:
-    """Return True if an ADR in a fence has no real content, such as a header alone or a template."""
+    """Return True if an ADR in a code fence has no real content, for example if it is a template."""
     if not adr.fenced:
         return False
     body = adr.header_lines[1] if adr.header else adr.start

@@ -17,7 +17,10 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """Yield number (from 0) and text of each visible line in a range. Fenced code is unchanged."""
+    """Yield the number and the visible text of each line that a reader would see in a range of lines.
+
+    Lines count from 0. Lines in fenced code stay unchanged.
+    """
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
     first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
@@ -39,7 +42,7 @@ def visible_lines(out: Outline, start: int, end: int) -> Iterator[tuple[int, str
 
 
 def is_filled(out: Outline, start: int, end: int) -> bool:
-    """Return True if a range of lines has more than placeholders."""
+    """Return True if a range of lines contains any text besides placeholders."""
     return any(not is_placeholder(line) for _, line in visible_lines(out, start, end))
 
 
@@ -67,7 +70,7 @@ class _CommentStripper:
 
 
 def has_content(text: str) -> bool:
-    """Return True if a section's text is more than headings, rules, comments and placeholders."""
+    """Return True if a text contains more than headings, rules, comments and placeholders."""
     for line in _ANY_COMMENT.sub("", text).split("\n"):
         bare = _INVISIBLE.sub("", line).strip()
         if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
@@ -80,7 +83,7 @@ def has_content(text: str) -> bool:
 
 
 def is_json(text: str) -> bool:
-    """Return True if a text is nothing but JSON."""
+    """Return True if the whole text is a JSON object or array, possibly in a code fence."""
     bare = text.strip()
     bare = re.sub(r"\A`{3,}\w*\n|\n`{3,}\Z", "", bare) if bare.startswith("```") else bare
     try:

@@ -25,7 +25,7 @@ _TICKS = re.compile(r"\\`|`+|<!--")
 
 
 def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
-    """Return True if no marker can be inside code or a quote.
+    """Return True if none of these step markers can be inside code or a quote.
 
     That is certain if the text has no fence and each marker begins a line (CommonMark, HTML block 2).
     """
@@ -33,7 +33,7 @@ def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
 
 
 def markers_outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
-    """Return the markers outside code blocks, code spans, quotes and YAML headers."""
+    """Return those step markers that are outside code, quotes and YAML headers."""
     hidden = lines_in_spans(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
     visible = [(m, line) for m, line in zip(found, lines, strict=True) if line not in hidden]
@@ -55,7 +55,7 @@ def _inline_block(line: int, out: Outline) -> Span:
 
 
 def _code_spans(text: str) -> list[Span]:
-    """Return the code spans of a paragraph. Outside code, comments hide backticks and a backslash escapes one."""
+    """Return the ranges of characters that inline code takes up in a paragraph."""
     runs: dict[int, list[int]] = {}
     tokens = [(found.group(), found.start(), found.end()) for found in _TICKS.finditer(text)]
     for piece, start, end in tokens:
@@ -84,28 +84,28 @@ def _code_spans(text: str) -> list[Span]:
 
 
 class Document:
-    """A text with its parts, each found on first use."""
+    """A Markdown text whose parts, such as headings and ADRs, are parsed on first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @cached_property
     def out(self) -> Outline:
-        """Return the Markdown outline of the text, without ADR headers."""
+        """Return the Markdown outline of the text, which leaves out the headers of ADRs."""
         return parse_outline(self.text, find_header_end)
 
     @cached_property
     def starts(self) -> list[int]:
-        """Return the position of each line, in characters."""
+        """Return the character position at which each line begins."""
         return [0, *accumulate(len(line) + 1 for line in self.out.lines[:-1])]
 
     def position_of(self, line: int) -> int:
-        """Return the position of a line in characters; the text's end after the last line."""
+        """Return the character position at which a line begins, or the text's length for a line after the last."""
         return self.starts[line] if line < len(self.starts) else len(self.text)
 
     @cached_property
     def markers(self) -> list[Marker]:
-        """Return the step markers outside code and quotes, in order."""
+        """Return the step markers of the text in order, without those in code or quotes."""
         found = candidates(self.text)
         if not found or ("out" not in self.__dict__ and are_surely_outside(self.text, found)):
             return found
@@ -113,12 +113,12 @@ class Document:
 
     @cached_property
     def adrs(self) -> list[Adr]:
-        """Return the ADRs of the text, without ``excerpts``."""
+        """Return the ADRs of the text, without those that only quote or outline an ADR (``excerpts``)."""
         return self._found[0]
 
     @cached_property
     def excerpts(self) -> list[Adr]:
-        """Return ADRs in ```markdown fences without real content: a header alone, a template."""
+        """Return the ADRs in Markdown fences that have no real content, such as a template."""
         return self._found[1]
 
     @cached_property
@@ -133,12 +133,18 @@ class Document:
 
 @lru_cache(maxsize=8)
 def parse_document(text: str) -> Document:
-    """Parse a text. The latest documents are cached, because several validators read the same answer."""
+    """Parse a text and return its document.
+
+    Recent documents are cached because several validators read the same answer.
+    """
     return Document(text)
 
 
 class SourceText(NamedTuple):
-    """A text to validate, with its file name (empty for the answer). ``is_adr``: it must hold an ADR."""
+    """A text to validate, with its file name, which is empty for the answer itself.
+
+    ``is_adr`` means that the text must contain an ADR.
+    """
 
     content: str
     file: str
@@ -151,12 +157,12 @@ class SourceText(NamedTuple):
 
     @property
     def excerpts(self) -> list[Adr]:
-        """Return ADRs in fences without real content."""
+        """Return the ADRs in code fences that have no real content."""
         return parse_document(self.content).excerpts
 
 
 def iterate_texts(response: str, context: Mapping[str, Any]) -> Iterator[SourceText]:
-    """Yield the answer, then the other Markdown files of ``context["files"]``.
+    """Yield the answer, and then each other Markdown file of ``context["files"]``, as texts to validate.
 
     Files named ``ADR-*.md`` must hold an ADR; so must the answer if ``context["expect_adr"]`` is true.
     """

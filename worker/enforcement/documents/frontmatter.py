@@ -27,7 +27,7 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class HeaderError(ValueError):
-    """The header is not valid YAML. ``line`` counts from 0 within the header."""
+    """Raised if the header of a document is not valid YAML. ``line`` counts from 0 within the header."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         super().__init__(problem)
@@ -35,12 +35,12 @@ class HeaderError(ValueError):
 
 
 class HeaderTooComplex(HeaderError):
-    """The header exceeds the limits of this module."""
+    """Raised if a YAML header is too long, too deep or has too many values."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A YAML value. Positions, lines and columns count from 0.
+    """A value in a YAML header with its position. Positions, lines and columns count from 0.
 
     Attributes:
         value: a scalar's text, always a string.
@@ -61,18 +61,18 @@ class Node:
 
     @property
     def is_null(self) -> bool:
-        """Return True for a missing value: nothing, ``~`` or ``null``."""
+        """Return True if the value is missing, which YAML writes as nothing, ``~`` or ``null``."""
         return self.kind == "scalar" and self.plain and self.value in _NULLS
 
     def find_value(self, key: str) -> Node | None:
-        """Return a mapping's value by key, the last one if the key is repeated; else None."""
+        """Return the last value that a mapping has for a key, or None if the key is missing."""
         for name, value in reversed(self.pairs):
             if name.kind == "scalar" and name.value == key:
                 return value
         return None
 
     def find_duplicates(self) -> Iterator[Node]:
-        """Yield the repeated keys of a mapping."""
+        """Yield each key of a mapping that repeats an earlier key."""
         seen: set[str] = set()
         for name in (name for name, _ in self.pairs if name.kind == "scalar"):
             if name.value in seen:
@@ -81,7 +81,7 @@ class Node:
 
 
 def parse_header(text: str) -> Node | None:
-    """Parse a header's YAML, the text between its ``---`` lines. Return None if it is blank.
+    """Parse the YAML text of a header and return its root node, or None if the text is blank.
 
     Raises ``HeaderTooComplex`` beyond the limits of this module, and ``HeaderError`` for anything but a plain YAML
     document.
@@ -98,7 +98,7 @@ def parse_header(text: str) -> Node | None:
 
 
 class _Builder:
-    """Builds nodes from PyYAML's events, without recursion and within the limits."""
+    """Builds a tree of nodes from the events of a YAML parser, and enforces limits on its size."""
 
     def __init__(self) -> None:
         self.root: Node | None = None

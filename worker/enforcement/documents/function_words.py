@@ -22,18 +22,18 @@ _LEAST = 8
 
 
 def detect_language(text: str) -> str:
-    """Return the language of a text's prose, such as ``de``; empty if there are too few function words."""
+    """Return the language of a text's prose, such as ``de``, or an empty string if the text is too short to tell."""
     return most_frequent_language(count_function_words(text))
 
 
 def most_frequent_language(counts: Mapping[str | None, int]) -> str:
-    """Return the language with the highest count; empty if no count is high enough."""
+    """Return the language with the most words, or an empty string if no language has enough words."""
     best = max(FUNCTION_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 
 
 def count_function_words(text: str) -> Counter[str | None]:
-    """Count a text's function words by language. Other words count under None."""
+    """Count a text's function words by language. All other words count under the key None."""
     out = parse_document(text).out
     prose = out.text_without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

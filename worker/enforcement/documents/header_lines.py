@@ -24,7 +24,7 @@ _KEY = re.compile(r"[\"']?([A-Za-z_][\w.-]{0,60})[\"']?\s{0,20}:(?=\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class HeaderEntry:
-    """A top-level key of a YAML header with its value, as a range of lines (``end`` excluded)."""
+    """A top-level key of a YAML header and the lines of its value. The line ``end`` is excluded."""
 
     key: str
     start: int
@@ -32,7 +32,10 @@ class HeaderEntry:
 
 
 def find_entries(yaml_text: str) -> dict[str, HeaderEntry]:
-    """Return the top-level entries of a YAML header by key, even of a broken header. The last duplicate counts."""
+    """Return the top-level entries of a YAML header by key, even if the YAML is broken.
+
+    If a key is repeated, its last entry counts.
+    """
     lines = yaml_text.split("\n")
     starts = [(found[1], n) for n, line in enumerate(lines) if (found := _KEY.match(line))]
     ends = [*[n for _, n in starts[1:]], len(lines)][: len(starts)]
@@ -43,7 +46,7 @@ def find_entries(yaml_text: str) -> dict[str, HeaderEntry]:
 
 
 def parse_mapping(yaml_text: str) -> Node | None:
-    """Return the header's root mapping; None if the header is not a mapping or not YAML."""
+    """Parse a YAML header and return its root mapping, or None if the header is not a valid mapping."""
     try:
         root = parse_header(yaml_text)
     except HeaderError:
@@ -52,7 +55,7 @@ def parse_mapping(yaml_text: str) -> Node | None:
 
 
 def is_editable_by_lines(yaml_text: str) -> bool:
-    """Return True if each key of the header has its own lines, so that a key can be replaced."""
+    """Return True if each top-level key of the header has separate lines, so that a key can be replaced."""
     root = parse_mapping(yaml_text)
     return (
         root is not None
@@ -62,7 +65,7 @@ def is_editable_by_lines(yaml_text: str) -> bool:
 
 
 def key_lines(yaml_text: str, key: str) -> str:
-    """Return the lines of a key and its value; empty if the key or its value is missing."""
+    """Return the lines of a header key and its value, or an empty string if the key or its value is missing."""
     root, found = parse_mapping(yaml_text), find_entries(yaml_text).get(key)
     value = root.find_value(key) if root is not None else None
     if found is None or value is None or value.is_null or (value.kind == "scalar" and not value.value.strip()):
@@ -71,7 +74,7 @@ def key_lines(yaml_text: str, key: str) -> str:
 
 
 def replace_key(yaml_text: str, key: str, lines: str) -> str | None:
-    """Replace a key's lines in a header, or insert the lines after the preceding fields.
+    """Return the header with the lines of one key replaced, or inserted if the key is missing.
 
     Return None if the header cannot be edited by lines, or another value would change.
     """
@@ -92,7 +95,7 @@ def replace_key(yaml_text: str, key: str, lines: str) -> str | None:
 
 
 def keep_missing_keys(new: str, old: str) -> str | None:
-    """Add to a new header the keys that only the old header has.
+    """Return the new header extended by the keys that only the old header has.
 
     Return None if the new header lacks ``files`` and the old lines are not YAML.
     """
@@ -111,9 +114,9 @@ def keep_missing_keys(new: str, old: str) -> str | None:
 
 
 def keep_unnamed_paths(new: str, old: str, named: Iterable[int]) -> str | None:
-    """Add to new ``files`` lines the lists that only the old lines have. Return None if an old path would be lost.
+    """Return the new ``files`` lines, extended by the lists of paths that only the old lines have.
 
-    Old lines that an issue named (``named``, from 0) may disappear.
+    Return None if an old path would be lost. Old lines that an issue named (``named``, from 0) may disappear.
     """
     lost = set(named)
     before = list(_find_paths(old))
@@ -170,14 +173,14 @@ def _trim_end(lines: list[str], start: int, end: int) -> int:
 
 
 def _fingerprint_value(node: Node | None) -> object:
-    """Return a shallow fingerprint of a value; a deep one could explode through aliases."""
+    """Return a shallow summary of a YAML value for comparisons; aliases could make a deep summary explode."""
     return node and (node.kind, node.value, len(node.items), len(node.pairs))
 
 
 def move_entries(header: str, paths: set[str], *, source: str, target: str) -> str | None:
-    """Move entries of ``files.<source>`` to ``files.<target>`` in a header's YAML, without duplicates.
+    """Return a YAML header with paths moved from the list ``files.<source>`` to the list ``files.<target>``.
 
-    Creates the target if necessary. Return None if the header cannot be edited safely.
+    Creates the target if necessary, and moves no path twice. Return None if the header cannot be edited safely.
     """
     try:
         lists = _FileLists.from_header(header, source, target)
@@ -206,7 +209,7 @@ def move_entries(header: str, paths: set[str], *, source: str, target: str) -> s
 
 
 class _NotEditable(Exception):
-    """Raised if a header cannot be edited safely."""
+    """Raised if a YAML header cannot be edited safely."""
 
 
 @dataclass(slots=True)

@@ -35,19 +35,19 @@ _MAX_HEADER = 400
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text after normalisation, and the names of its edits in order."""
+    """A text after normalisation, with the names of the edits that were applied to it."""
 
     text: str
     edits: tuple[str, ...] = ()
 
 
 def describe_edit(name: str, locale: str) -> str:
-    """Describe an edit in words for a person."""
+    """Return a description of an edit for a person, in the language of the locale."""
     return str(_WORDS[name]["de" if locale.lower().startswith("de") else "en"])
 
 
 def normalise_answer(text: str) -> NormalisedText:
-    """Apply every edit that fits the text, and return the text with the names of these edits."""
+    """Apply every edit that fits the text, and return the new text with the names of the applied edits."""
     done: list[str] = []
     for name, edit in _EDITS.items():
         after = edit(text)
@@ -58,7 +58,7 @@ def normalise_answer(text: str) -> NormalisedText:
 
 
 def remove_reasoning(text: str) -> str:
-    """Remove the model's reasoning from the start of a text, even if its opening or closing tag is missing."""
+    """Return the text without the model's reasoning at its start, even if one of the reasoning tags is missing."""
     while opening := _OPENING.match(text):
         closing = re.compile(rf"</{opening[1]}>\s*", re.IGNORECASE).search(text, opening.end())
         text = text[closing.end() :] if closing else ""
@@ -69,7 +69,7 @@ def remove_reasoning(text: str) -> str:
 
 
 def _remove_fence(text: str) -> str:
-    """Unwrap a document that is enclosed in one fence."""
+    """Return the text without the code fence that encloses a whole document."""
     body = strip_marker(text)
     opening = _FENCE.match(body)
     if not opening or opening[2].lower() not in _DOCUMENT_INFOS:
@@ -117,7 +117,7 @@ def _next_filled_line(lines: list[str], start: int) -> int:
 
 
 def _merge_headers(text: str) -> str:
-    """Merge two headers above the title, or move a title above the header below it.
+    """Return the text with two headers above the title merged, or with a title moved below the header.
 
     The header with more ADR fields, or the later one, wins and takes missing keys from the other.
     """
@@ -164,7 +164,7 @@ def _remove_second_title(text: str) -> str:
 
 
 def _quote_values(text: str) -> str:
-    """Quote the header's values if that alone makes the header YAML."""
+    """Return the text with quoted header values, if only missing quotes made the header invalid YAML."""
     lines = text.split("\n")
     start = _next_filled_line(lines, 0)
     end = _find_header_end(lines, start)

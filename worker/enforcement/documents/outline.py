@@ -46,7 +46,10 @@ _ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bas
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading of level 1 to 6, with title and line (from 0). ``top``: it is in no list or quote."""
+    """A Markdown heading with its level, its title and its line, counted from 0.
+
+    ``top`` means that the heading is in no list or quote.
+    """
 
     level: int
     title: str
@@ -67,21 +70,21 @@ class CodeFence:
 
     @property
     def is_document(self) -> bool:
-        """Return True if the fence holds a document and not code."""
+        """Return True if the fence encloses a Markdown document instead of code."""
         return self.info.partition(" ")[0].lower() in DOCUMENT_INFO
 
     @property
     def language(self) -> str:
-        """Return the fence's language in lower case, by its usual name; empty if there is none."""
+        """Return the usual name of the fence's language in lower case, or an empty string if the fence names none."""
         words = self.info.split(maxsplit=1)
         word = words[0].lower() if words else ""
         return _ALSO.get(word, word)
 
 
 class CodeBlock(NamedTuple):
-    """A closed fence that names its language, prepared for parsers.
+    """A closed code block that names its language, with the code to be checked.
 
-    ``line`` is the opening fence's, and ``number`` counts blocks of the language, both from 1.
+    ``line`` is the line of the opening fence, and ``number`` counts the blocks of the language, both from 1.
     """
 
     language: str
@@ -92,7 +95,7 @@ class CodeBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """Positions of headings, fences and other Markdown blocks in a text."""
+    """The positions of headings, fences, quotes and other blocks in a Markdown text."""
 
     lines: list[str]
     headings: list[Heading] = field(default_factory=list)
@@ -106,7 +109,7 @@ class Outline:
 
     @property
     def code(self) -> list[Span]:
-        """Return the line ranges of fences with code."""
+        """Return the line ranges of the fences that contain code."""
         return [(fence.start, fence.end) for fence in self.fences if not fence.is_document]
 
     @property
@@ -115,16 +118,16 @@ class Outline:
         return [(fence.start, fence.end) for fence in self.fences]
 
     def inner_text(self, fence: CodeFence) -> str:
-        """Return the text in a closed fence, without the fence's indentation."""
+        """Return the text inside a closed fence, without the indentation of the fence."""
         return "\n".join(remove_indent(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
 
     def text_without(self, *hidden: Iterable[Span]) -> str:
-        """Return the text without the lines in these spans."""
+        """Return the text without the lines of the given line ranges."""
         gone = lines_in_spans(*hidden)
         return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
 
     def section_ends(self) -> list[int]:
-        """Return for each heading the line where its section ends."""
+        """Return for each heading the number of the line at which its section ends."""
         ends, open_ = [len(self.lines)] * len(self.headings), list[int]()
         for place, each in enumerate(self.headings):
             while open_ and self.headings[open_[-1]].level >= each.level:
@@ -133,7 +136,7 @@ class Outline:
         return ends
 
     def find_code_blocks(self) -> Iterator[CodeBlock]:
-        """Yield the closed code blocks that name a language."""
+        """Yield the closed code blocks that name their language."""
         counted: Counter[str] = Counter()
         for each in self.fences:
             if (language := each.language) and each.closed:
@@ -142,28 +145,31 @@ class Outline:
 
 
 def may_hold_fences(text: str) -> bool:
-    """Return False if a text cannot have a fenced block."""
+    """Return False if the text certainly has no fenced code block."""
     return "```" in text or "~~~" in text
 
 
 def lines_in_spans(*spans: Iterable[Span]) -> set[int]:
-    """Return the line numbers in any of the spans."""
+    """Return the numbers of all lines in the given line ranges."""
     return {number for each in spans for start, end in each for number in range(start, end)}
 
 
 def remove_indent(lines: Sequence[str], width: int) -> list[str]:
-    """Remove up to ``width`` spaces of indentation from each line."""
+    """Return the lines with up to ``width`` spaces of indentation removed from each."""
     return [line[min(width, len(line) - len(line.lstrip(" "))) :] for line in lines] if width else list(lines)
 
 
 def find_span(line: int, spans: Sequence[Span]) -> Span | None:
-    """Return the span that contains a line; spans are sorted and disjoint."""
+    """Return the line range that contains a line, or None. The ranges must be sorted and disjoint."""
     at = bisect_right(spans, line, key=lambda span: span[0]) - 1
     return spans[at] if at >= 0 and line < spans[at][1] else None
 
 
 def parse_outline(text: str, header: HeaderEnd | None = None) -> Outline:
-    """Parse the outline of a Markdown text. ``header`` recognises front matter."""
+    """Parse a Markdown text and return the positions of its blocks.
+
+    ``header`` finds the end of YAML headers, which then count as separate blocks.
+    """
     out = Outline(text.split("\n"))
     reading = _RuleState(out.lines, header)
     tokens: list[Token] = []
@@ -204,7 +210,7 @@ _MASK = "\0header"
 
 
 class _RuleState:
-    """State of the Markdown block rules while they parse one text."""
+    """Keeps the state of our Markdown rules while one text is parsed."""
 
     def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
         self.lines, self.documents = lines, header is not None
@@ -230,7 +236,7 @@ class _RuleState:
 
 
 def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
-    """Parse front matter, which interrupts every list, quote and paragraph."""
+    """Parse a YAML header, which ends every open list, quote and paragraph."""
     end = state.env[_OURS].headers.get(start)
     if not end:
         return False
@@ -242,7 +248,7 @@ def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool
 
 
 def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a fence. A fence that holds an ADR ends where the agent meant it to end."""
+    """Parse a code fence. If a fence encloses an ADR, find the closing fence that the agent meant."""
     if not fence(state, start, end, silent):
         return False
     if silent:
@@ -286,7 +292,7 @@ _BEGINS: dict[str, tuple[_Rule, ...]] = {
 
 
 def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Try only the rules that fit the line's first character, which is faster than trying all."""
+    """Parse a block by trying only the rules that fit the first character of the line, to save time."""
     if state.is_code_block(start):
         return not silent and code(state, start, end, silent)
     place = state.bMarks[start] + state.tShift[start]
@@ -314,7 +320,7 @@ _MARKDOWN = _build_parser()
 
 
 def find_document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
-    """Return the line after the closing fence of a document in a fence, with nested fences counted.
+    """Return the line after the fence that closes a fenced document, even if the document contains other fences.
 
     Agents wrap whole documents in three backticks although these have code blocks; CommonMark would end the document at
     the first inner fence. If all fences pair up, the last one closes the document; else a fence with words opens and a

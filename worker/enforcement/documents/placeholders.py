@@ -35,7 +35,7 @@ _MOST, _MOST_NOTE = 300, 80
 
 
 def is_placeholder(line: str) -> bool:
-    """Return True for a line that only marks text to be written, such as "TBD", "[Insert …]" or "Noch offen."."""
+    """Return True if a line is only a placeholder for text, such as "TBD" or "[Insert …]"."""
     bare = html.unescape(line).strip() if "&" in line else line.strip()
     if len(bare) > _MOST:
         return False
@@ -49,10 +49,10 @@ def is_placeholder(line: str) -> bool:
 
 
 def remove_placeholders(text: str) -> str:
-    """Remove lines that are placeholders; blank lines stay."""
+    """Return the text without the lines that are placeholders. Blank lines stay."""
     return "\n".join(line for line in text.split("\n") if not line.strip() or not is_placeholder(line))
 
 
 def omits_text(text: str) -> bool:
-    """Return True if a line of a section says that the rest is as before."""
+    """Return True if a line of the text says that other text is omitted, such as "(unchanged)"."""
     return any(_OMISSION.match(line) for line in text.split("\n") if len(line) <= _MOST)

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """How much a text repeats itself.
+    """The result of measuring how much a text repeats itself.
 
     ``share`` is the repeated share of ``words``, from 0 to 1; ``line`` is where the longest repetition begins.
     """
@@ -28,7 +28,7 @@ class Repetition:
 
 
 def measure_repetition(text: str) -> Repetition:
-    """Measure how much of a text outside code repeats earlier words. Takes linear time."""
+    """Measure how much of a text repeats earlier words. Code is ignored, and the time is linear."""
     out = parse_document(text).out
     code = lines_in_spans(out.fenced)
     words, lines = list[str](), list[int]()
@@ -52,7 +52,7 @@ def measure_repetition(text: str) -> Repetition:
 
 
 def repeated_percent(text: str) -> int:
-    """Return the percentage of repetition in a text; 0 if ordinary texts repeat as much."""
+    """Return the repeated share of a text in per cent, or 0 if it is not higher than in ordinary texts."""
     found = measure_repetition(text)
     percent = round(100 * found.share)
     return percent if found.words >= MIN_WORDS and percent > MOST_PERCENT else 0

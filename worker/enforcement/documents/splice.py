@@ -31,25 +31,26 @@ _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section, a field of an ADR's header, a fenced block, or a range of lines (from 1)."""
+    """A part of an answer that can be replaced alone: a section, a header field, a code block or some lines."""
 
     name: str
 
     @classmethod
     def section(cls, title: str) -> Part:
-        """Name the text below a heading with this title, in an ADR or any Markdown."""
+        """Return the part that is the text below the heading with this title."""
         return cls(section_part(title))
 
     @classmethod
     def field(cls, name: str) -> Part:
-        """Name a key of the YAML header of the answer's only ADR, with its value."""
+        """Return the part that is a key of the answer's YAML header, together with its value."""
         return cls(field_part(name))
 
     @classmethod
     def fence(cls, language: str, number: int = 1) -> Part:
-        """Name the inside of the ``number``-th closed fenced block of a language; an empty language means any.
+        """Return the part that is the content of a closed code block, given its language and position.
 
-        Raises ``ValueError`` for a number below 1.
+        ``number`` counts the blocks of the language from 1; an empty language means any. Raises ``ValueError`` for a
+        number below 1.
         """
         if number < 1:
             raise ValueError(f"number must be 1 or more, not {number}")
@@ -57,7 +58,10 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Name lines of the answer; a single line without ``last``. Raises ``ValueError`` for an invalid range."""
+        """Return the part that is a range of lines, or a single line if ``last`` is missing.
+
+        Raises ``ValueError`` for an invalid range.
+        """
         last = first if last is None else last
         if not 1 <= first <= last:
             raise ValueError(f"lines {first}-{last} run backwards, or begin before line 1")
@@ -67,7 +71,7 @@ class Part:
         return self.name
 
     def find(self, answer: str) -> tuple[int, int] | None:
-        """Return the character range of this part in an answer, end excluded; None if it is missing."""
+        """Return the start and end position of this part in an answer, or None if the part is missing."""
         found = self._find_lines(answer)
         if found is None:
             return None
@@ -83,15 +87,15 @@ class Part:
         return start, max(start, end)
 
     def text(self, answer: str) -> str | None:
-        """Return the text of this part in an answer, without the last line end; None if it is missing."""
+        """Return the text of this part in an answer, or None if the part is missing."""
         found = self.find(answer)
         return None if found is None else answer[slice(*found)]
 
     def put(self, answer: str, text: str) -> str:
-        """Return the answer with this part replaced by a text.
+        """Return the answer with the text of this part replaced.
 
-        A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if the part has no
-        place, or if its surroundings would change.
+        A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if the part has
+        no place, or if its surroundings would change.
         """
         title, name = section_title(self.name), header_key(self.name)
         if only_adr(answer) is not None and (title or name):
@@ -135,7 +139,10 @@ class Part:
 
 
 def can_replace_directly(part: str, answer: str) -> bool:
-    """Return True if code can replace a part directly: a fenced block, lines, or a section outside ADRs."""
+    """Return True if code can replace this part of the answer without asking the agent for the whole answer.
+
+    Such parts are fenced blocks, lines, and sections outside ADRs.
+    """
     if section_title(part):
         return not parse_document(answer).adrs
     if fence := parse_fence_part(part):
@@ -144,13 +151,13 @@ def can_replace_directly(part: str, answer: str) -> bool:
 
 
 def only_adr(answer: str) -> Adr | None:
-    """Return the answer's ADR if there is exactly one and its text can be edited in place."""
+    """Return the answer's ADR if the answer has exactly one and its text can be edited, else None."""
     adrs = parse_document(answer).adrs
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 
 
 def put_marker(answer: str, step: str) -> str:
-    """Replace the step marker at the end of the answer, or append one."""
+    """Return the answer with the step marker at its end replaced, or with a marker appended."""
     document = parse_document(answer)
     last = document.markers[-1] if document.markers else None
     if last and not answer[last.end :].strip():
@@ -169,7 +176,7 @@ def put_marker(answer: str, step: str) -> str:
 
 
 def put_header(answer: str, header: str) -> str:
-    """Replace the header of the answer's ADR, or insert a header before the ADR.
+    """Return the answer with the YAML header of its ADR replaced, or with a header inserted before the ADR.
 
     Keys that the new header lacks are kept. The answer stays unchanged if that is impossible.
     """
@@ -190,7 +197,7 @@ def put_header(answer: str, header: str) -> str:
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
-    """Replace the lines of one key in the ADR's header. The answer stays unchanged if that is not safe.
+    """Return the answer with the lines of one header key replaced, or unchanged if that is not safe.
 
     ``named`` are lines of the old ``files`` value, from 0, that issues named; all other paths must stay.
     """
@@ -209,7 +216,7 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
 
 
 def put_section(answer: str, title: str, body: str) -> str:
-    """Replace or insert a section of the answer's ADR; ``body`` has no heading."""
+    """Return the answer with one section of its ADR replaced or inserted. ``body`` has no heading."""
     adr = only_adr(answer)
     if adr is None:
         return answer
@@ -231,7 +238,7 @@ def put_section(answer: str, title: str, body: str) -> str:
 
 
 def _close_last_block(body: str) -> str:
-    """Close the body's last code block, which would otherwise swallow the following text."""
+    """Return the text with its last code block closed, which would otherwise swallow the following text."""
     fences = parse_outline(body).fences
     if not fences or fences[-1].closed or not fences[-1].top:
         return body
@@ -254,7 +261,7 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
 
 
 def _find_section_position(answer: str, adr: Adr, title: str) -> int:
-    """Return where to insert a missing section: before the first section that usually comes later, or at the end."""
+    """Return the position at which to insert a missing section, so that sections keep their usual order."""
     own = section_rank(title)
     for present in adr.sections:
         other = section_rank(present.title)
@@ -279,13 +286,13 @@ def _with_eol(piece: str, text: str) -> str:
 
 
 def closed_fences(answer: str, language: str) -> list[CodeFence]:
-    """Return the closed fenced blocks of a language, or of all languages for an empty one."""
+    """Return the closed code blocks of a language, or of all languages if ``language`` is empty."""
     fences = (fence for fence in parse_document(answer).out.fences if fence.closed)
     return [fence for fence in fences if not language or fence.language == language]
 
 
 def _list_fences(answer: str) -> list[tuple[str, bool]]:
-    """Return info string and state of each fenced block."""
+    """Return the info string of each fenced block, and whether the block is closed."""
     return [(fence.info, fence.closed) for fence in parse_document(answer).out.fences]
 
 
@@ -318,7 +325,7 @@ def _append_section(answer: str, title: str, text: str) -> str:
 
 
 def _insert_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
-    """Insert a missing block: in place of a JSON block without a language, or at the end of the answer."""
+    """Return the answer with a missing code block inserted in place of an unlabelled JSON block or at the end."""
     if fence is None or fence[1] != len(closed_fences(answer, fence[0])) + 1:
         return answer
     mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))

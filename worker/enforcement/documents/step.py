@@ -23,7 +23,7 @@ _TAIL, _HEAD = 300, 20_000
 
 
 def extract_step(text: str) -> str | None:
-    """Return the step that an answer's last valid marker names, in lower case; else None."""
+    """Return the step that the last valid marker of an answer names, in lower case, or None if there is no marker."""
     found = parse_document(text).markers
     return found[-1].step if found else None
 
@@ -33,23 +33,23 @@ extract_step_from_response = extract_step
 
 
 def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
-    """Return an answer's step and the source of the step, ``("unknown", "unknown")`` if the agent named none."""
+    """Return the step of an answer and where it was found: ``marker``, or ``unknown`` if the agent named no step."""
     step = extract_step(text)
     return (step, "marker") if step else (UNKNOWN, "unknown")
 
 
 def marker_spans(text: str) -> tuple[Span, ...]:
-    """Return the character ranges of the step markers outside code and quotes."""
+    """Return the character ranges of the step markers in a text, except markers in code or quotes."""
     return spans_of(text, parse_document(text).markers)
 
 
 def strip_marker(text: str) -> str:
-    """Return the text for display: without the step markers at its end and the blanks before them."""
+    """Return the text without the step markers at its end, as shown to users."""
     return answer_text(text, marker_spans(text))
 
 
 def infer_step(text: str) -> str:
-    """Infer the step from the answer's structure (ADR-038's heuristics, repaired).
+    """Guess the step of a conversation from the structure of an answer.
 
     An ADR with a final status means finalize, any other ADR generate, a final question what, words for constraints
     constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).
@@ -67,13 +67,13 @@ def infer_step(text: str) -> str:
 
 
 def trailing_marker(text: str) -> Marker | None:
-    """Return the last marker outside code and quotes."""
+    """Return the last step marker outside code and quotes, or None if there is none."""
     found = parse_document(text).markers
     return found[-1] if found else None
 
 
 def extract_state_from_messages(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first user message and the number of messages (ADR-034 Phase 1)."""
+    """Return a dict with the text of the first user message and the number of messages (ADR-034 Phase 1)."""
     users = (_text_of(message.get("content")) for message in messages if message.get("role") == "user")
     return {"original_request": next(users, ""), "message_count": len(messages)}
 

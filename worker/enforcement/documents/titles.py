@@ -40,7 +40,7 @@ _HEAD = 4_000
 
 
 def plain_title(title: str) -> str:
-    """Return a heading's words without bold, links, comments, number, emoji or colon."""
+    """Return the words of a heading without its formatting, links, comments, number and emoji."""
     if len(title) > _MAX_TITLE:
         return title
     words = _BLANKS.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _COMMENT.sub(" ", title)))).strip()
@@ -51,7 +51,7 @@ def plain_title(title: str) -> str:
 
 
 def find_required_section(title: str) -> str | None:
-    """Return the required section that a title names in any language; None for another title."""
+    """Return the required section that a title names in any language, or None if the title names another section."""
     words = plain_title(title)
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
@@ -61,7 +61,7 @@ def find_required_section(title: str) -> str | None:
 
 
 def section_key(title: str) -> str:
-    """Return a normalised key that is equal for all titles of the same section."""
+    """Return a key that is equal for all titles of the same section."""
     return title.casefold() if len(title) > _MAX_TITLE else _cached_key(title)
 
 
@@ -71,12 +71,12 @@ def _cached_key(title: str) -> str:
 
 
 def section_rank(title: str) -> int | None:
-    """Return the usual position of a section in an ADR; None for an unusual title."""
+    """Return the usual position of a section in an ADR, or None for an unusual title."""
     return _RANKS.get(section_key(title))
 
 
 def choose_section_title(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
-    """Return the title under which to request a missing section, in the ADR's language and template.
+    """Return the title under which to ask for a missing section, in the language and template of the ADR.
 
     The existing ``titles`` decide, else the ``prose``, else the ``locale`` of the feedback.
     """

@@ -11,9 +11,10 @@ from worker.enforcement.documents.frontmatter import MAX_DEPTH, MAX_NODES, Heade
 
 
 def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tuple[int, int]]]:
-    """Parse YAML as a declared kind. Return the value, and a function that locates a part by line and column.
+    """Parse a YAML text that users write. Return its value and a function that finds the line and column of a part.
 
-    Raises ``Invalid`` with every problem in order; ``empty`` is the message for a text without values.
+    ``kind`` checks and converts the parsed data. Raises ``Invalid`` with every problem in order; ``empty`` is the
+    message for a text without values.
     """
     try:
         root = parse_header(text)
@@ -62,7 +63,7 @@ class _ValueBuilder:
 
 
 def _locate_part(root: Node, where: Where, *, of_key: bool = False) -> tuple[int, int]:
-    """Return line and column of a part of a YAML document; of its container if the part is missing."""
+    """Return the line and column of a part of a YAML document, or of the container if the part is missing."""
     at = node = root
     for depth, step in enumerate(where, 1):
         if isinstance(step, int):

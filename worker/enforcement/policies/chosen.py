@@ -22,7 +22,7 @@ from worker.enforcement.validators.registry import build_validators
 
 @dataclass(frozen=True, slots=True)
 class ChosenRules:
-    """The validators and the policy that apply to a turn.
+    """The validators and the policy that apply to one turn.
 
     Attributes:
         validators: the active ones, in the file's order.
@@ -35,7 +35,7 @@ class ChosenRules:
 
 
 def choose_rules(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
-    """Build the rules that a policy file defines for one turn.
+    """Build the validators and the policy that a policy file defines for one turn.
 
     The file's locale wins over ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` for an invalid
     validator.
@@ -57,9 +57,9 @@ def choose_rules(file: PolicyFile, subject: Subject, *, root: Path, locale: str 
 
 
 def build_rules(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """Build the validators with these names, from the file's rules and from rules that a request added.
+    """Build the validators with the given names, which a policy file or a request defines.
 
-    Raises like ``choose_rules``.
+    Raises the same errors as ``choose_rules``.
     """
     entries = {entry.name: entry for entry in file.rules}
     return tuple(_build_rule(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)
@@ -78,7 +78,7 @@ def _build_rule(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator
 
 
 def meets_condition(condition: AppliesTo, answer: str) -> bool:
-    """Return True if a rule with this condition applies to the answer."""
+    """Return True if the condition of a rule, such as a language, is met by the answer."""
     if condition.languages and detect_language(answer) not in condition.languages:
         return False
     return not condition.content or any(_has_content(answer, what) for what in condition.content)
@@ -96,7 +96,7 @@ def _has_content(answer: str, what: Content) -> bool:
 
 
 class _ConditionalValidator(ResponseValidator):
-    """A validator under the name in the policy file, applied only to answers that meet the file's conditions."""
+    """Applies a validator only to answers that meet a condition of the policy file, under the name given there."""
 
     def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
         self._inner, self._name, self._applies_to = inner, name, applies_to

@@ -19,7 +19,7 @@ JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAttempt:
-    """An attempt as recorded in a finished turn. Has the fields of ``Attempt``, and those below.
+    """An attempt as recorded in a finished turn, used to try another policy on the turn.
 
     Attributes:
         decision: one of ``JUDGED``, or another value if the answer was never validated.
@@ -39,7 +39,7 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A finished turn with its recorded attempts.
+    """A finished turn and its recorded attempts, used to try another policy on the turn.
 
     Attributes:
         context: values for rules: the prompt and the session.
@@ -57,7 +57,10 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """An answer that two policies decide differently. ``rules`` are the rules that reject the answer now."""
+    """An answer that a new policy decides differently than the old policy did.
+
+    ``rules`` are the rules that reject the answer now.
+    """
 
     turn_id: str
     attempt: int
@@ -66,7 +69,7 @@ class ChangedDecision:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDecision:
-    """A policy's decision on one answer.
+    """The decision of a new policy on one recorded answer, beside the recorded decision.
 
     Attributes:
         was_accepted, accepted: the recorded decision and the new one.
@@ -83,7 +86,7 @@ class AnswerDecision:
 
 
 def replay_turn(turn: RecordedTurn, chosen: ChosenRules) -> list[AnswerDecision]:
-    """Decide on a turn's recorded answers with another policy, as the engine would.
+    """Apply another policy to the recorded answers of a turn, and return the policy's decision on each answer.
 
     An answer is assembled again only if the policy asks the recorded question; otherwise the recorded answer counts.
     """
@@ -120,7 +123,7 @@ def replay_turn(turn: RecordedTurn, chosen: ChosenRules) -> list[AnswerDecision]
 
 @dataclass(slots=True)
 class Comparison:
-    """Counts of the answers on which two policies disagree. Keeps the first ``most`` of these answers.
+    """Counts the answers on which two policies disagree, and keeps the first ``most`` of these answers.
 
     Attributes:
         rejected_now, accepted_now: accepted before and rejected now, and the reverse.
@@ -141,11 +144,11 @@ class Comparison:
     micro_dollars: int = 0
 
     def add_turn(self, turn: RecordedTurn, chosen: ChosenRules) -> None:
-        """Replay a turn with the new policy, and count the differences."""
+        """Apply the new policy to a recorded turn, and count the decisions that differ."""
         self.count_decisions(turn, replay_turn(turn, chosen))
 
     def count_decisions(self, turn: RecordedTurn, found: Sequence[AnswerDecision]) -> None:
-        """Add the new policy's decisions on a turn's answers to the counts."""
+        """Add the new policy's decisions on the answers of a turn to the counts."""
         for each in found:
             self.answers += 1
             self.in_shadow.update(each.shadow)
@@ -162,7 +165,7 @@ class Comparison:
                 self.changes.append(ChangedDecision(turn.turn_id, each.attempt, each.rules))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON-ready data."""
+        """Return the comparison as a dict for JSON."""
         return {
             "answers": self.answers,
             "rejected_now": self.rejected_now,

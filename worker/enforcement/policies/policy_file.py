@@ -36,11 +36,11 @@ from worker.enforcement.validators.codes import LOCALES
 
 
 class PolicyError(Invalid):
-    """The policy file is invalid. ``problems`` lists every problem in the file's order."""
+    """Raised if a policy file is invalid. ``problems`` lists every problem in the order of the file."""
 
 
 def read_policy(text: str) -> PolicyFile:
-    """Parse a policy file. Raises ``PolicyError`` with every problem, its line and its column."""
+    """Parse the text of a policy file. Raises ``PolicyError`` with the line and column of every problem."""
     validators = offered_validators()
     try:
         found, place = read_yaml(text, _file_kind(validators), "the file is empty; it needs rules")
@@ -159,7 +159,10 @@ def _options_kind(rule: str) -> Kind:
 
 @cache
 def _standalone_rules() -> tuple[str, ...]:
-    """Return the rules that a request may add: they start no program, ask no model and need no options."""
+    """Return the names of the rules that need no options, start no program and ask no model.
+
+    A request may add these rules.
+    """
     return tuple(filter(_is_bare, RULES))
 
 

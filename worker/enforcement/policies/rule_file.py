@@ -24,12 +24,12 @@ _AGENTS = ("projects/", "output/")
 
 
 def is_rule_file(rule: str) -> bool:
-    """Return True if a policy's rule name refers to a Python file."""
+    """Return True if the name of a rule refers to a Python file."""
     return rule.endswith(".py") or ".py:" in rule
 
 
 def find_name_problem(rule: str) -> str:
-    """Return why a text is not a valid name of a rule's file; empty if it is valid."""
+    """Return why a text is not a valid path of a rule file, or an empty string if the path is valid."""
     found = _FORM.fullmatch(rule)
     if found is None:
         return "must be a path below HELIX_ROOT such as rules/no_todo.py, or rules/all.py:NoTodo"
@@ -39,13 +39,13 @@ def find_name_problem(rule: str) -> str:
 
 
 def default_rule_name(rule: str) -> str:
-    """Return the default name of a rule in a file: the file's name without ``.py``."""
+    """Return the name that a rule has by default, which is the name of its file without ``.py``."""
     found = _FORM.fullmatch(rule)
     return found["stem"] if found else rule
 
 
 def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping[str, Any]) -> ResponseValidator:
-    """Load a rule from the file that a policy names.
+    """Load the Python file that a policy names, and return the rule that the file defines.
 
     ``options`` are fields of a ``Rule``, or arguments of the class. Raises ``ValueError``, ``TypeError`` or
     ``ImportError`` if the file or its options are invalid.

@@ -18,7 +18,7 @@ from worker.enforcement.validators.codes import LOCALES
 
 
 def build_json_schema() -> dict[str, Any]:
-    """Build the JSON Schema (draft 2020-12) of policy files. Any string may name an installed validator."""
+    """Return the JSON Schema of policy files, with which editors check and complete a policy."""
     attempts = {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

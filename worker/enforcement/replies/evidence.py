@@ -118,7 +118,7 @@ _NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
 
 @dataclass(frozen=True, slots=True)
 class VocabularyProfile:
-    """Counts of a text's distinct words by field, such as subject or talk.
+    """Counts the distinct words of a text by kind, such as words about the subject or about the conversation.
 
     Attributes:
         subject: words that are neither common nor talk.
@@ -142,7 +142,7 @@ class VocabularyProfile:
 
 
 def profile_vocabulary(text: str, document: str = "", title: str = "") -> VocabularyProfile:
-    """Count a text's words by field, and compare them with the words of a document."""
+    """Count the words of a text by kind, and how many of them also occur in a document."""
     known, language = _document_vocabulary(document[:_MOST])
     text = _TAG.sub(" ", _CHECKBOX.sub(r"\1", text[:_MOST]))
     words = _split_words(text)
@@ -170,7 +170,7 @@ def is_talk(text: str, document: str = "") -> bool:
 
 
 def is_remark(paragraph: str, document: str = "") -> bool:
-    """Return True if a paragraph is about the answer instead of a part of the answer."""
+    """Return True if a paragraph talks about the answer instead of being part of the answer."""
     text = _LEAD.sub("", paragraph.strip(), count=1).strip("*_ ")
     if not text or len(text) > _MAX_REMARK or text.startswith(_STRUCTURE):
         return False
@@ -186,10 +186,10 @@ def is_introduction(paragraph: str) -> bool:
 
 
 def is_refusal(text: str, prompt: str = "") -> bool:
-    """Return True if an answer only refuses what ``prompt`` asks for, such as "I can't help with that request".
+    """Return True if an answer only refuses a request, for example "I can't help with that request".
 
-    Precise rather than complete: the text must be short and without structure, and its first sentence must refuse in
-    the first person.
+    ``prompt`` is the request. The check is precise rather than complete: the text must be short and without
+    structure, and its first sentence must refuse in the first person.
     """
     said = strip_marker(text[: 2 * MOST_REFUSED + 1]).strip() if len(text) <= 2 * MOST_REFUSED else ""
     if (
@@ -203,14 +203,14 @@ def is_refusal(text: str, prompt: str = "") -> bool:
 
 
 def announces_section(paragraph: str, document: str, title: str) -> bool:
-    """Return True if a paragraph that ends with a colon only announces the section."""
+    """Return True if a paragraph only introduces the section with this title, such as "Here is the section:"."""
     names = _NAMES | {_stem(word) for word in _split_words(plain_title(title))}
     said = any(_stem(word) in names for word in _split_words(paragraph))
     return is_introduction(paragraph) and (said or not profile_vocabulary(paragraph, document, title).shared)
 
 
 def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
-    """Return True if a text without a heading can be the section with this title in a document.
+    """Return True if a text can be the section with this title in a document, although the text has no heading.
 
     ``headed``: the agent sent a heading for the text. A text that repeats a line of ``feedback`` is not a section.
     """

@@ -32,7 +32,7 @@ _DEEP = 3
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A fence that may wrap a part of an answer, with its lines and its inner text."""
+    """A code fence in a reply that may wrap a part of an answer, with the text inside."""
 
     info: str
     start: int
@@ -41,12 +41,12 @@ class Wrapper:
 
     @property
     def is_document(self) -> bool:
-        """Return True if the fence holds Markdown."""
+        """Return True if the fence contains Markdown."""
         return self.info in ("markdown", "md")
 
 
 def remove_frames(text: str, titles: Collection[str]) -> str:
-    """Remove quote marks, tags and other frames around a reply's parts, and return Markdown.
+    """Return a reply as Markdown, without the quote marks, tags and other wrappers around its parts.
 
     A tag is content unless it is named like a requested title, or a requested heading is inside.
     """
@@ -67,7 +67,7 @@ def remove_frames(text: str, titles: Collection[str]) -> str:
 
 
 def find_json_value(text: str) -> dict[str, Any] | list[Any] | None:
-    """Return the JSON object or list that a reply consists of; else None."""
+    """Return the JSON object or list that makes up a whole reply, or None if the reply is something else."""
     bare = text.strip()
     if "```" in bare and not bare.startswith(("{", "[")):
         lines = bare.split("\n")
@@ -84,7 +84,7 @@ def find_json_value(text: str) -> dict[str, Any] | list[Any] | None:
 
 
 def unwrap_value(reply: str) -> str:
-    """Return the text inside a reply's only fence; return the whole reply if it has other content."""
+    """Return the text inside the only fence of a reply, or the whole reply if it has other content."""
     body = strip_marker(reply)
     lines = body.replace("\r\n", "\n").strip().split("\n")
     fences = list(find_wrappers(lines, (*INFOS, "json")))
@@ -94,7 +94,7 @@ def unwrap_value(reply: str) -> str:
 
 
 def has_text_around(lines: Sequence[str], start: int, end: int) -> bool:
-    """Return True if there is more text outside a range of lines than remarks and an introduction."""
+    """Return True if the lines outside a range contain more than remarks and an introduction."""
     paragraphs = "\n".join([*lines[:start], "", *lines[end:]]).split("\n\n")
     return any(part.strip() and not (is_remark(part) or is_introduction(part)) for part in paragraphs)
 
@@ -118,7 +118,7 @@ def _find_texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str
 
 
 def _remove_tags(lines: list[str], coded: Collection[int], wanted: Collection[str]) -> list[str]:
-    """Remove the tags around the first requested part, and mark the end of that part."""
+    """Return the lines without the tags around the first requested part, and mark where that part ends."""
     headings = [
         n for n, line in enumerate(lines) if n not in coded and (h := _ATX.match(line)) and section_key(h[1]) in wanted
     ]
@@ -150,7 +150,7 @@ def _remove_tags(lines: list[str], coded: Collection[int], wanted: Collection[st
 
 
 def find_wrappers(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[Wrapper]:
-    """Yield the outermost fences that may wrap parts. Unlike in CommonMark, fences nest."""
+    """Yield the outermost code fences that may wrap a part of an answer. Fences may contain other fences."""
     number, nesting = 0, True
     while number < len(lines):
         opening = _FENCE.match(lines[number])
@@ -172,7 +172,7 @@ def find_wrappers(lines: Sequence[str], infos: Collection[str] = INFOS) -> Itera
 
 
 def _nested_end(lines: Sequence[str], start: int, mark: str) -> int:
-    """Return the line after the end of a fence that may contain fences; 0 if the fence never closes."""
+    """Return the line after the end of a fence that may contain other fences, or 0 if the fence is never closed."""
     depth = 1
     for number in range(start + 1, len(lines)):
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark):
@@ -183,7 +183,7 @@ def _nested_end(lines: Sequence[str], start: int, mark: str) -> int:
 
 
 def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
-    """Return the line after the end of a fence by CommonMark's rule."""
+    """Return the line after the end of a code fence, as CommonMark defines it."""
     for number in range(start + 1, len(lines)):
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark) and not found[3]:
             return number + 1

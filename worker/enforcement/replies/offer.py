@@ -57,7 +57,7 @@ _ALIKE, _LINE = 0.4, 400
 
 @dataclass(slots=True)
 class ReplyParts:
-    """The requested parts in a reply.
+    """Collects the parts that the agent was asked for, as found in its reply.
 
     Attributes:
         header: YAML of a whole header, without ``---`` lines.
@@ -74,7 +74,7 @@ class ReplyParts:
         return bool(self.step or self.header or self.keys or self.sections)
 
     def add_parts(self, other: ReplyParts) -> None:
-        """Add the parts of another piece of the reply, replacing parts found before."""
+        """Add the parts found in another piece of the reply, which replace parts of the same name."""
         self.step = other.step or self.step
         self.header = _choose_header(other.header, self.header)
         self.keys |= other.keys
@@ -84,7 +84,7 @@ class ReplyParts:
 def find_reply_parts(
     text: str, asked: Collection[str], answer: str = "", again: Collection[str] = (), feedback: str = ""
 ) -> ReplyParts:
-    """Find the requested parts in a reply.
+    """Find the requested parts of an answer in the agent's reply.
 
     ``again`` are requested parts that once were good; these need a heading. ``feedback`` is the prompt that led to the
     reply.
@@ -120,7 +120,7 @@ def _find_titled_adr(text: str) -> str:
 
 
 def _read_fences(text: str, asked: Collection[str], answer: str) -> tuple[ReplyParts, str]:
-    """Return the parts in the reply's fences, and the reply without these fences."""
+    """Return the parts found in the reply's code fences, and the reply without these fences."""
     offer = ReplyParts()
     if not may_hold_fences(text):
         return offer, text
@@ -136,7 +136,7 @@ def _read_fences(text: str, asked: Collection[str], answer: str) -> tuple[ReplyP
 
 
 def _read_parts(text: str, asked: Collection[str], answer: str, *, fenced: bool = False) -> ReplyParts:
-    """Find the requested parts in a text outside its fences."""
+    """Return the requested parts found in a text, whose code fences are ignored."""
     offer = ReplyParts()
     if STEP_MARKER in asked:
         offer.step = next((m.step for m in reversed(parse_document(text).markers) if m.step), None)
@@ -148,7 +148,7 @@ def _read_parts(text: str, asked: Collection[str], answer: str, *, fenced: bool 
 
 
 def _read_sections(text: str, asked: Collection[str], answer: str, *, fenced: bool) -> dict[str, str]:
-    """Return the bodies of requested sections by key. The last one with content counts."""
+    """Return the text of each requested section by its key. If a section occurs twice, the last one counts."""
     wanted = {section_key(title) for part in asked if (title := section_title(part))}
     if not wanted:
         return {}
@@ -173,7 +173,7 @@ def _read_sections(text: str, asked: Collection[str], answer: str, *, fenced: bo
 
 
 def _find_headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]]:
-    """Yield line, level, title and number of lines of each heading, also of required titles in bold."""
+    """Yield line, level, title and number of lines of each heading, including required titles written in bold."""
     out = parse_outline(text)
     rows = []
     for heading in out.headings:
@@ -237,7 +237,10 @@ def _demote_headings(body: str, level: int) -> str:
 
 
 def _find_unheaded_body(text: str, rest: str, answer: str, title: str) -> tuple[str, bool]:
-    """Find the requested section in a reply without headings. Also return True if a bold label names the section."""
+    """Return the text of the requested section from a reply without headings.
+
+    The second result is True if a bold label names the section.
+    """
     if any(heading.level <= 2 for heading in parse_outline(text).headings):
         return "", False
     body = strip_marker(_strip_blank_lines(rest.replace(CUT, "")))
@@ -258,7 +261,7 @@ def _find_unheaded_body(text: str, rest: str, answer: str, title: str) -> tuple[
 
 
 def _may_be_section(body: str, answer: str, title: str) -> bool:
-    """Return True if a text without a heading is not in the answer yet and looks like a section."""
+    """Return True if a text without a heading looks like a section and is not yet part of the answer."""
     paragraphs = body.split("\n\n")
     if not body or len(body) > _MAX_BODY or body.startswith("---") or header_lines.find_entries(paragraphs[0]):
         return False
@@ -276,7 +279,7 @@ def _has_list_item(paragraph: str) -> bool:
 
 
 def _yaml_texts(text: str) -> list[str]:
-    """Return texts outside code that may be a header or a piece of one."""
+    """Return the pieces of a text outside code that may be a YAML header or a part of one."""
     lines = text.split("\n")
     coded = lines_in_spans(parse_outline(text).fenced)
     between: list[str] = []
@@ -312,14 +315,17 @@ def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, s
 
 
 def _choose_header(new: str, old: str) -> str:
-    """Return the better header: valid YAML first, then more fields, then the newer one."""
+    """Return the better of two headers: valid YAML first, then more required fields, then the newer header."""
     if not new or not old:
         return new or old
     return max((old, new), key=_rate_header) if _rate_header(new) != _rate_header(old) else new or old
 
 
 def _find_key_lines(text: str, name: str) -> str:
-    """Find the lines of one header key, even in a list item or without ``files:`` above its lists."""
+    """Return the lines of one header key in a reply, or an empty string if the key is missing.
+
+    The key may be in a list item, and the lists of files may lack the key ``files:`` above them.
+    """
     if found := header_lines.key_lines(text, name):
         return found
     keys = set(header_lines.find_entries(text))
@@ -347,7 +353,7 @@ def _rate_header(header: str) -> tuple[bool, int]:
 
 
 def find_own_parts(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Find the requested lines and code blocks in a reply, by part name."""
+    """Return the requested lines and code blocks found in a reply, by part name."""
     return {**_find_lines(answer, parts, reply), **_find_blocks(answer, parts, reply)}
 
 
@@ -381,7 +387,7 @@ def _find_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, st
 
 
 def _find_blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Find the requested code blocks in a reply, by part name."""
+    """Return the requested code blocks found in a reply, by part name."""
     found: dict[str, str] = {}
     asked = sorted((fence[0], fence[1], part) for part in parts if (fence := parse_fence_part(part)))
     for language in dict.fromkeys(language for language, _, _ in asked):

@@ -44,7 +44,7 @@ OUR_RULES = frozenset({*_BUILT_IN, *PACKAGES[RULE]})
 
 
 class RuleTable(Mapping[str, type[Rule]]):
-    """All rules by name: built in, and installed by entry point. A plug-in's rule is imported when it is looked up."""
+    """A mapping of rule names to classes, with built-in rules and rules installed as plug-ins."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*_BUILT_IN, *sorted(find_plugins(RULE)))))
@@ -56,7 +56,7 @@ class RuleTable(Mapping[str, type[Rule]]):
         return name in _BUILT_IN or name in find_plugins(RULE)
 
     def __getitem__(self, name: str) -> type[Rule]:
-        """Raise ``ValueError`` if an installed rule cannot be imported."""
+        """Return the class of a rule. Raises ``ValueError`` if an installed rule cannot be imported."""
         if name in _BUILT_IN or name not in self:
             return _BUILT_IN[name]
         try:

@@ -26,7 +26,7 @@ MAX_CITED = 500
 
 
 class CitedFile(NamedTuple):
-    """A file that an answer cites.
+    """A file that an answer cites, with the cited lines.
 
     ``lines`` are as written and end at ``last``, 0 for none. ``real``: they run forward from line 1 or later.
     """
@@ -47,7 +47,11 @@ class CitationsRule(Rule):
     paths: bool = option(True, "Also judge paths in back quotes that name no line.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND, except for files that the agent wrote itself."""
+        """Report cited files that do not exist, and cited lines beyond the end of a file.
+
+        Files that the agent wrote itself are not checked. The codes are CITED_FILE_NOT_FOUND and
+        CITED_LINES_NOT_FOUND.
+        """
         locale, root, issues = self.find_locale(context), Root.from_path(self.root), []
         written = {name.removeprefix("output/") for name in context.get("files") or {}}
         seen: set[tuple[str, str]] = set()

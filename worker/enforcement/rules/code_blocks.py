@@ -55,21 +55,21 @@ class CodeBlocksRule(Rule):
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
-        """Return False if shell code is checked: an external program parses it."""
+        """Return False if shell code is checked, because an external program parses shell code."""
         return SHELL not in self.languages
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return False for shell code, and for Python with a long f-string, which takes quadratic time."""
+        """Return False if parsing these texts may be slow, as for shell code and for long f-strings in Python."""
         slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
         return self.bounded and not slow
 
     @property
     def reaches_out(self) -> bool:  # type: ignore[override]
-        """Return True if shell code is checked."""
+        """Return True if shell code is checked, which takes an external program."""
         return SHELL in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report CODE_DOES_NOT_PARSE with the line in the answer.
+        """Report each code block that does not parse (CODE_DOES_NOT_PARSE), with the line in the answer.
 
         Raises:
             CannotRun: shell code is checked, but there is no sandbox or no bash.
@@ -100,7 +100,7 @@ class CodeBlocksRule(Rule):
         ]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Remove trailing commas from JSON blocks that parse without them."""
+        """Return the answer without trailing commas in JSON blocks, or None if that repairs nothing."""
         lines = response.split("\n")
         for block in parse_document(response).out.find_code_blocks():
             if (
@@ -122,7 +122,7 @@ class CodeBlocksRule(Rule):
         return None if after == response else after
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Report that commas were removed."""
+        """Return the line that tells the user that commas were removed from JSON."""
         return [
             choose_text(
                 self.find_locale(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed"
@@ -181,7 +181,10 @@ _PARSERS: Mapping[str, Callable[[str], Problem | None]] = {
 
 
 def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Return the first syntax error of each script: its index, line and message. Raises ``CannotRun``."""
+    """Return the first syntax error of each script as the script's index, the line and the message.
+
+    Raises ``CannotRun`` if the syntax cannot be checked.
+    """
     names = [f"{number}.sh" for number in range(len(scripts))]
     ended = get_services().run_program(
         ValidationProgram(

@@ -13,5 +13,8 @@ RULE_CODES = load_codes(__file__)
 def rule_issue(
     code: str, locale: str, /, *, line: int = 0, file: str = "", part: str = "", **values: Any
 ) -> ValidationIssue:
-    """Make an issue of a rule's code. Raises ``KeyError`` if the code or a value of its templates is missing."""
+    """Return a new issue with one of the codes of the rules. ``values`` fill the templates of its texts.
+
+    Raises ``KeyError`` if the code or a value is missing.
+    """
     return build_issue(RULE_CODES[code], code, locale, line=line, file=file, part=part, **values)

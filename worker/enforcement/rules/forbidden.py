@@ -38,7 +38,10 @@ class ForbiddenRule(Rule):
             raise ValueError("words holds an empty word")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report FORBIDDEN_WORD once per word and SECRET_FOUND per secret, in the answer and in the agent's files."""
+        """Report each forbidden word and each secret in the answer and in the files that the agent wrote.
+
+        The codes are FORBIDDEN_WORD, once per word, and SECRET_FOUND.
+        """
         locale, issues = self.find_locale(context), []
         for file, text in {"": response, **(context.get("files") or {})}.items():
             ends = [found.start() for found in re.finditer("\n", text)]
@@ -51,9 +54,9 @@ class ForbiddenRule(Rule):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Replace every secret by ``[removed]``. Words are left to the agent.
+        """Return the answer with every secret replaced by ``[removed]``, or None if that is not possible.
 
-        Returns None if a part of a private key would stay without a sign that it is secret.
+        Forbidden words are left to the agent. A part of a private key must not stay without a sign that it is secret.
         """
         repaired = response
         for pattern in SECRETS.values() if self.secrets else ():
@@ -63,7 +66,7 @@ class ForbiddenRule(Rule):
         return None if stays else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Name the kinds of secrets that were removed."""
+        """Return one line for each kind of secret that was removed."""
         german, english = "Geheimnis entfernt: {}", "Secret removed: {}"
         kinds = dict.fromkeys(what for what, _ in self._find_secrets(before))
         return [choose_text(self.find_locale(context), german, english).format(what) for what in kinds]

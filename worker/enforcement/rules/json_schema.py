@@ -43,7 +43,10 @@ class JsonSchemaRule(Rule):
         return jsonschema.Draft202012Validator(self.schema, registry=Registry())
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each mismatch."""
+        """Report missing or invalid JSON in the answer, and each place where the JSON does not match the schema.
+
+        The codes are NO_JSON, CODE_DOES_NOT_PARSE and JSON_MISMATCH.
+        """
         locale = self.find_locale(context)
         found = read_json(response, self.where, locale)
         if isinstance(found, ValidationIssue):

@@ -18,7 +18,7 @@ MAX_CHARS = 1_000_000
 
 
 class JsonBlock(NamedTuple):
-    """A JSON value in an answer, its first line (from 1), and the name of its fenced block, if any."""
+    """A JSON value found in an answer, with its first line (from 1) and the name of its code block, if any."""
 
     value: Any
     line: int
@@ -26,7 +26,7 @@ class JsonBlock(NamedTuple):
 
 
 def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
-    """Return the answer's JSON, or an issue if it has none or does not parse.
+    """Parse the JSON in an answer and return it, or return an issue if the JSON is missing or invalid.
 
     ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``.
     """
@@ -53,12 +53,15 @@ def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationI
 
 
 def json_mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
-    """Make a JSON_MISMATCH issue. An answer that is nothing but JSON may become shorter."""
+    """Return an issue for a JSON value that does not match the requirements (JSON_MISMATCH).
+
+    An answer that is nothing but JSON may become shorter.
+    """
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)
 
 
 def check_where(where: str) -> None:
-    """Raise ``ValueError`` if ``where`` is not one of ``WHERE``."""
+    """Raise ``ValueError`` if ``where`` is not a known place of JSON in an answer."""
     if where not in WHERE:
         raise ValueError(f"where must be one of {', '.join(WHERE)}, not {where!r}")

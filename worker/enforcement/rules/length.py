@@ -36,7 +36,7 @@ class LengthRule(Rule):
                 raise ValueError(f"{least} is above {most}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH, for characters and for words."""
+        """Report an answer with too few or too many characters or words (ANSWER_TOO_SHORT, ANSWER_OVER_LENGTH)."""
         locale, text = self.find_locale(context), strip_marker(response).strip()
         filled = text if not (self.min_chars or self.min_words) else remove_placeholders(text)
         characters, said = choose_text(locale, "Zeichen", "characters"), choose_text(locale, "Wörter", "words")

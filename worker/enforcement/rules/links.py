@@ -48,7 +48,10 @@ class LinksRule(Rule):
                 raise ValueError(f"hosts: {host!r} is not a host such as docs.example.org or *.example.org")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report LINK_NOT_ALLOWED for each address with a wrong scheme or host. Empty ``hosts`` allow every host."""
+        """Report each link with a scheme or host that is not allowed (LINK_NOT_ALLOWED).
+
+        Empty ``hosts`` allow every host.
+        """
         locale = self.find_locale(context)
         allowed = ", ".join(self.hosts) or ", ".join(self.schemes)
         return [
@@ -88,7 +91,7 @@ def _find_links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _complete_url(written: str) -> str:
-    """Return the address that a browser would open for an incomplete or disguised one; empty if there is none."""
+    """Return the URL that a browser would open for an incomplete or disguised address, or an empty string."""
     for read in (unescape(written), unescape(_ESCAPED.sub(r"\1", written))):
         url = "".join(char for char in read if char > " ").replace("\\", "/")
         if url.startswith("//"):

@@ -35,14 +35,14 @@ _PROMPT = str(table_beside(__file__)["judge"]["en"])
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """A model's verdict on an answer. ``errors`` is empty only on success."""
+    """The verdict of a model on an answer. ``errors`` is empty only if the model accepts the answer."""
 
     success: bool
     errors: tuple[str, ...] = ()
 
 
 class _VerdictCache:
-    """Cache of verdicts by the hash of the judged content; drops the oldest first."""
+    """Caches verdicts by a hash of what was judged, and drops the verdict that was unused longest when full."""
 
     def __init__(self) -> None:
         self._by_hash: OrderedDict[str, JudgeVerdict] = OrderedDict()
@@ -90,11 +90,11 @@ class LlmJudgeRule(Rule):
 
     @property
     def patience(self) -> float:  # type: ignore[override]
-        """Return how many seconds the verdict may take."""
+        """Return the time limit for the model's verdict, in seconds."""
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report JUDGE_REJECTED for each error of the verdict.
+        """Ask the model to judge the answer, and report JUDGE_REJECTED for each error in the verdict.
 
         Raises:
             CannotRun: the model gave no valid verdict in time.
@@ -126,7 +126,10 @@ def _rejection_issue(error: str, locale: str) -> ValidationIssue:
 
 
 def build_prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
-    """Write the prompt for the judge. A random nonce proves that the verdict is not copied from the answer."""
+    """Return the prompt that asks a model to judge an answer by the criteria.
+
+    A random nonce proves that the verdict is not copied from the answer.
+    """
     form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
     return _PROMPT.format(
         criteria=criteria.strip(),
@@ -138,7 +141,7 @@ def build_prompt(criteria: str, answer: str, nonce: str, *, question: str = "", 
 
 
 def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
-    """Parse the verdict in a judge's reply: one JSON object, alone or in a fence, with the requested keys only.
+    """Parse the reply of a judging model and return its verdict. The reply must be one JSON object with the nonce.
 
     Raises:
         CannotRun: the reply has no such verdict.
@@ -175,7 +178,7 @@ def _parse_object(reply: str) -> dict[str, Any]:
 
 
 def _fence_text(text: str) -> str:
-    """Return a text as a code block that its content cannot close."""
+    """Return a text as a fenced code block, with a fence longer than any fence in the text."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"

@@ -56,14 +56,13 @@ class CommandRule(Rule):
 
     @property
     def patience(self) -> float:  # type: ignore[override]
-        """Return how many seconds all runs may take together."""
+        """Return the time limit for all runs of the program together, in seconds."""
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report COMMAND_FOUND for each line that a rejecting program names, else COMMAND_REJECTED.
+        """Run the program, and report the problems in its output if its exit code rejects the answer.
 
-        Raises:
-            CannotRun: the program was stopped before its end.
+        The code is COMMAND_FOUND for each line that the program names, or COMMAND_REJECTED without such a line.
         """
         issues: list[ValidationIssue] = []
         written = {

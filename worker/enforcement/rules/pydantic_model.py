@@ -39,7 +39,9 @@ class PydanticModelRule(Rule):
         return model
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report NO_JSON, CODE_DOES_NOT_PARSE, or JSON_MISMATCH for each field that the model rejects.
+        """Report missing or invalid JSON in the answer, and each field that the pydantic model rejects.
+
+        The codes are NO_JSON, CODE_DOES_NOT_PARSE and JSON_MISMATCH.
 
         Raises:
             ImportError, AttributeError, TypeError: the model cannot be loaded.

@@ -40,7 +40,10 @@ class RegexRule(Rule):
                 raise ValueError(f"the pattern {pattern!r} is not valid: {error}") from None
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report PATTERN_MISSING for each pattern without a match, and PATTERN_FOUND with the first match's line."""
+        """Report each required pattern that is missing, and the first match of each forbidden pattern.
+
+        The codes are PATTERN_MISSING and PATTERN_FOUND.
+        """
         locale = self.find_locale(context)
         issues = [
             replace(

@@ -30,7 +30,10 @@ class RepetitionRule(Rule):
             raise ValueError("min_words must not be negative")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report ANSWER_REPEATS at the line where the longest repetition begins."""
+        """Report ANSWER_REPEATS if too much of the answer is repeated.
+
+        The issue has the line where the longest repetition begins.
+        """
         found = measure_repetition(response)
         percent = round(100 * found.share)
         if found.words < self.min_words or percent <= self.most_percent:

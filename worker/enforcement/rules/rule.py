@@ -16,13 +16,13 @@ EVIDENCE = "evidence"
 
 
 def option(default: Any, what: str) -> Any:
-    """Declare a field that a policy file can set. ``what`` is one sentence for docs and the JSON Schema."""
+    """Return a dataclass field for an option of a rule. ``what`` describes the option in one sentence for users."""
     return field(default=default, metadata={"what": what})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedRun:
-    """A run that a rule may collect evidence about, on the machine where the agent worked.
+    """A finished run of the agent, from which a rule may collect evidence for its validation.
 
     Attributes:
         folder: the run's own folder, empty at its start.
@@ -47,7 +47,7 @@ class ObservedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ResponseValidator):
-    """A validator whose dataclass fields are its options.
+    """Base class of validators that are configured by their dataclass fields.
 
     Attributes:
         name: the rule's name in issues, metrics and requests; the policy file may set it.
@@ -72,10 +72,13 @@ class Rule(ResponseValidator):
             object.__setattr__(self, "name", self.kind)
 
     def find_locale(self, context: Mapping[str, Any]) -> str:
-        """Return the locale of messages: the turn's if known, else the rule's."""
+        """Return the locale of the context, or the rule's own locale if the context has none."""
         return str(context.get("locale", self.locale))
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return what to store about a run for its validation, as a JSON-ready mapping. May block."""
+        """Return a JSON-ready dict with what the rule needs to know about a run when it validates the answer.
+
+        May block.
+        """
         return {}

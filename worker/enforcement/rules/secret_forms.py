@@ -44,7 +44,7 @@ _CODED = re.compile(r"\\+u00([0-9A-Fa-f]{2})|\\+x([0-9A-Fa-f]{2})|%([0-9A-Fa-f]{
 
 
 def decode_text(text: str) -> str:
-    """Return the text without tags and without escapes of JSON, Python, URLs and HTML."""
+    """Return the text without tags, and with the escapes of JSON, Python, URLs and HTML decoded."""
     return _CODED.sub(_decode_match, html.unescape(text))
 
 
@@ -54,7 +54,10 @@ def _decode_match(found: re.Match[str]) -> str:
 
 
 def find_secrets(text: str) -> Iterator[tuple[str, int]]:
-    """Yield kind and position of each secret. A secret that only the decoded text shows has position 0."""
+    """Yield the kind and the position of each secret in a text.
+
+    The position is 0 if only the decoded text shows the secret.
+    """
     plain = decode_text(text)
     for what, pattern in SECRETS.items():
         if any(sign in text or sign in plain for sign in _SECRETS[what][0]):
@@ -64,6 +67,6 @@ def find_secrets(text: str) -> Iterator[tuple[str, int]]:
 
 
 def find_key_lines(text: str) -> list[str]:
-    """Return the lines of private keys in a text, after decoding."""
+    """Return the lines of private keys that a text contains, also in escaped form."""
     bodies = (found[1] or found[2] or "" for found in _KEY_LINES.finditer(decode_text(text)))
     return [line for body in bodies for line in re.findall(_LINE, body) if not line.islower()]

@@ -50,11 +50,14 @@ class StructureRule(Rule):
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Return the sections of the preset, then those of the option."""
+        """Return the names of the required sections: first those of the preset, then those of the option."""
         return (*PRESETS.get(self.preset, ()), *self.sections)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report MISSING_SECTION and EMPTY_SECTION per section, and SECTION_ORDER for the first misplaced section."""
+        """Report required sections that are missing or empty, and the first section that is out of order.
+
+        The codes are MISSING_SECTION, EMPTY_SECTION and SECTION_ORDER.
+        """
         locale, out = self.find_locale(context), parse_document(response).out
         issues, places = [], []
         ends = out.section_ends()

@@ -47,7 +47,7 @@ class ADRStructureValidator(ResponseValidator):
         self.titles = {name: {section_key(title) for title in (name, *also)} for name, also in sections.items()}
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return the issues of every ADR, in the order of the texts."""
+        """Report missing or invalid headers, sections and acceptance criteria of every ADR."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         for text in iterate_texts(response, context):

@@ -34,7 +34,7 @@ class Code:
 
 
 def load_codes(module: str) -> Mapping[str, Code]:
-    """Load issue codes from the TOML file beside a module, given as its ``__file__``."""
+    """Return the issue codes in the TOML file beside a module, given the module's ``__file__``."""
     return {
         name: Code(
             severity=Severity(entry.get("severity", "error")),
@@ -59,14 +59,20 @@ def choose_text(locale: str, german: str, english: str) -> str:
 def make_issue(
     code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Make an issue of a code in the table. Raises ``KeyError`` if the code or a value of its templates is missing."""
+    """Return a new issue with a code of the built-in table. ``values`` fill the templates of its texts.
+
+    Raises ``KeyError`` if the code or a value is missing.
+    """
     return build_issue(CODES[code], code, locale, file=file, line=line, part=part, **values)
 
 
 def build_issue(
     entry: Code, code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Make an issue of a code from any table. Raises ``KeyError`` if a value of its templates is missing."""
+    """Return a new issue with the texts of a table entry, whose templates are filled with ``values``.
+
+    Raises ``KeyError`` if a value is missing.
+    """
     message, hint = entry.de if locale.lower().startswith("de") else entry.en
     if values:
         shown = {name: clip_text(str(value)) for name, value in values.items()}
@@ -77,7 +83,7 @@ def build_issue(
 
 
 def clip_text(text: str, limit: int = QUOTE_LIMIT) -> str:
-    """Return foreign text as one short printable line, safe for messages, logs and prompts."""
+    """Return a text as one short line of printable characters, safe for messages, logs and prompts."""
     head = text[: limit + 1]
     flat = head if head.isprintable() else "".join([char if char.isprintable() else " " for char in head])
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -28,7 +28,7 @@ Report = Callable[..., ValidationIssue]
 
 
 def may_look_at_files(texts: Iterable[str]) -> bool:
-    """Return True if validating an answer made of these texts may access the file system, which can be slow."""
+    """Return True if a validation of these texts may access the file system, which can be slow."""
     adr = files = False
     for text in texts:
         adr = adr or "adr_id" in text or "ADR-" in text
@@ -37,7 +37,7 @@ def may_look_at_files(texts: Iterable[str]) -> bool:
 
 
 class FileExistenceValidator(ResponseValidator):
-    """Checks the ``files`` lists in the header of every ADR. Paths are relative to the root and must not leave it."""
+    """Checks the files listed in the header of every ADR. Paths must stay below the root directory."""
 
     name = "file_existence"
     mends_files: ClassVar[bool] = True
@@ -47,11 +47,11 @@ class FileExistenceValidator(ResponseValidator):
         self.locale = locale
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if no text makes the validator access the file system."""
+        """Return True if the validation of these texts does not access the file system."""
         return not may_look_at_files(texts)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return the issues of every ADR's ``files``, in the order of the texts."""
+        """Report the wrong paths in the ``files`` lists of every ADR, in the order of the texts."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         root: Root | None = None
@@ -70,7 +70,7 @@ class FileExistenceValidator(ResponseValidator):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Move missing files from ``files.modify`` to ``files.create``, and change no other byte.
+        """Return the answer with missing files moved from ``files.modify`` to ``files.create``.
 
         Returns:
             The repaired answer; None if nothing is missing or a header cannot be edited safely.
@@ -86,7 +86,7 @@ class FileExistenceValidator(ResponseValidator):
         return None if repaired == response else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Name the paths that the fallback moved, one per line."""
+        """Return one line for each path that the fallback moved."""
         locale = str(context.get("locale", self.locale))
         german = "{}: von files.modify nach files.create verschoben"
         english = "{}: moved from files.modify to files.create"
@@ -112,7 +112,7 @@ def _file_issue(
 
 
 def _find_target(root: Root, path: str) -> PathTarget:
-    """Return the target of a path, ignoring a line number or remark behind the path."""
+    """Return what kind of thing a path leads to, ignoring a line number or remark after the path."""
     found = root.find(path)
     return root.find(strip_suffix(path)) if found is PathTarget.MISSING and strip_suffix(path) != path else found
 

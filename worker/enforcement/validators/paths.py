@@ -36,7 +36,7 @@ class PathTarget(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The directory that paths are relative to. ``real`` has all symbolic links resolved."""
+    """A directory below which the paths in an answer are looked up. ``real`` has all symbolic links resolved."""
 
     real: str
     _entries: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)
@@ -44,11 +44,11 @@ class Root:
 
     @classmethod
     def from_path(cls, root: Path) -> Root:
-        """Create a root at a path, which need not exist."""
+        """Return a root for a directory, which need not exist."""
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> PathTarget:
-        """Return the target of a path. Nothing outside the root is looked at."""
+        """Return what kind of thing a path leads to. Nothing outside the root is looked at."""
         if _is_impossible(path):
             return PathTarget.UNUSABLE
         if self.is_outside(path):
@@ -65,14 +65,14 @@ class Root:
 
     @staticmethod
     def is_outside(path: str) -> bool:
-        """Return True if the text of a path alone leaves the root."""
+        """Return True if a path leaves the root, judged by its text alone."""
         plain = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/").replace("\\", "/")
         if _ELSEWHERE.match(path.strip()) or plain.startswith("/"):
             return True
         return os.path.normpath(plain).split("/", 1)[0] == ".."
 
     def suggest_path(self, path: str) -> str:
-        """Return an existing file with a similar path, or an empty string."""
+        """Return the most similar path of an existing file, or an empty string if no path is similar."""
         here = self.real
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):
@@ -100,12 +100,12 @@ class Root:
 
 
 def strip_suffix(path: str) -> str:
-    """Return the path without a line number or remark: ``a.py:12``, ``a.py#L3``, ``a.py (Zeile 3)``."""
+    """Return a path without the line number or remark after it, as in ``a.py:12`` or ``a.py (line 3)``."""
     return _SUFFIX.sub("", path) if len(path) <= MAX_PATH_CHARS else path
 
 
 def _is_impossible(path: str) -> bool:
-    """Return True if no file can have this path: it is empty, too long, or has control characters."""
+    """Return True if no file can have this path, because the path is empty, too long or has control characters."""
     if not path.strip() or len(path) > MAX_PATH_CHARS:
         return True
     if not path.isprintable() and any(unicodedata.category(char) == "Cc" for char in path):

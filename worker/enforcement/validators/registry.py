@@ -25,20 +25,22 @@ _BUILT_IN: Mapping[str, Factory] = {
 
 
 class UnknownValidatorError(ValueError):
-    """No validator has this name. The message lists the known names and the most similar one."""
+    """Raised if no validator has a given name. The message lists the known names and the most similar name."""
 
     def __init__(self, name: str, offered: Sequence[str]) -> None:
         super().__init__(not_offered(name, offered))
 
 
 class DuplicateValidatorError(ValueError):
-    """Two validators have the same name."""
+    """Raised if two validators have the same name."""
 
 
 def build_validators(
     names: Sequence[str], *, root: Path, locale: str = DEFAULT_LOCALE
 ) -> tuple[ResponseValidator, ...]:
-    """Build the validators of these names, in this order. Paths in answers are relative to ``root`` (HELIX_ROOT).
+    """Build the validators with these names, in this order, and return them.
+
+    Paths in answers are relative to ``root`` (HELIX_ROOT).
 
     Raises:
         UnknownValidatorError: a name is unknown.
@@ -66,7 +68,7 @@ def _build_validator(name: str, root: Path, locale: str) -> ResponseValidator:
 
 
 def check_unique_names(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, ...]:
-    """Return the validators. Raises ``DuplicateValidatorError`` if two have the same name."""
+    """Return the validators unchanged. Raises ``DuplicateValidatorError`` if two have the same name."""
     names = [validator.name for validator in validators]
     for name in names:
         if names.count(name) > 1:
@@ -77,7 +79,10 @@ def check_unique_names(validators: Sequence[ResponseValidator]) -> tuple[Respons
 def select_validators(
     validators: Sequence[ResponseValidator], names: Sequence[str] | None
 ) -> tuple[ResponseValidator, ...]:
-    """Return the validators of these names, or all for None. Raises ``UnknownValidatorError`` for an unknown name."""
+    """Return the validators with these names, or all validators for None.
+
+    Raises ``UnknownValidatorError`` for an unknown name.
+    """
     if names is None:
         return tuple(validators)
     by_name = {validator.name: validator for validator in validators}

@@ -12,12 +12,12 @@ from typing import Protocol, Self
 
 
 class CannotRun(Exception):
-    """A program or a model gave no verdict: it did not start, was stopped, or failed. The message has the cause."""
+    """Raised if a program or a model gives no verdict, for example because it did not start or was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationProgram:
-    """A program that validates an answer.
+    """A program that checks an answer, with its input and its limits.
 
     Attributes:
         files: texts by path, written into the program's working directory.
@@ -33,7 +33,7 @@ class ValidationProgram:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """The exit code of a program, and the last lines of its output and standard error."""
+    """The exit code of a program, with the last lines of its output and its standard error."""
 
     code: int
     lines: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class ModelPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationCost:
-    """Tokens and US dollars that rules spent on models."""
+    """The tokens and US dollars that rules spent on asking models."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -72,20 +72,23 @@ NOTHING_SPENT = ValidationCost()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A model's answer and its cost."""
+    """The answer of a model to a prompt, with the cost of the answer."""
 
     text: str
     spent: ValidationCost = NOTHING_SPENT
 
 
 class RuleServices(Protocol):
-    """Interface for running programs and asking models."""
+    """Interface with which rules run programs and ask models."""
 
     def run_program(self, program: ValidationProgram) -> ProgramResult:
-        """Run a program and wait for its end. Raises ``CannotRun`` without a sandbox, or beyond a limit."""
+        """Run a program and return its result. Raises ``CannotRun`` without a sandbox, or if a limit is exceeded."""
 
     def ask_model(self, question: ModelPrompt) -> ModelReply:
-        """Ask a model once. Raises ``CannotRun`` if the model is not configured or does not finish in time."""
+        """Ask a model once and return its reply.
+
+        Raises ``CannotRun`` if the model is not configured or does not finish in time.
+        """
 
 
 class _NoServices:
@@ -102,17 +105,20 @@ _counting: ContextVar[CostMeter | None] = ContextVar("counting", default=None)
 
 
 def provide_services(services: RuleServices) -> None:
-    """Set the services that the rules of this process use."""
+    """Set the services with which rules in this process run programs and ask models."""
     _provided[0] = services
 
 
 def get_services() -> RuleServices:
-    """Return the services of this process. Without any, every call raises ``CannotRun``."""
+    """Return the services with which rules run programs and ask models. Unless set, they raise ``CannotRun``."""
     return _provided[0]
 
 
 class CostMeter:
-    """Context manager that adds up the cost of models in ``spent``. An outer meter includes the inner one."""
+    """Context manager that adds up what asking models cost within its block.
+
+    An outer meter includes the costs of an inner one.
+    """
 
     def __init__(self) -> None:
         self.spent = NOTHING_SPENT
@@ -130,6 +136,6 @@ class CostMeter:
 
 
 def record_cost(spent: ValidationCost) -> None:
-    """Add a cost to the innermost active meter."""
+    """Add the cost of asking a model to the active meter, if there is one."""
     if (counting := _counting.get()) is not None:
         counting.spent += spent

@@ -29,7 +29,10 @@ class StepMarkerValidator(ResponseValidator):
         self.locale = locale
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report MISSING_STEP_MARKER or INVALID_STEP; warn about several markers and about text after the last."""
+        """Report a missing or wrong step marker; warn about several markers and about text after the last marker.
+
+        The codes are MISSING_STEP_MARKER, INVALID_STEP, SEVERAL_STEP_MARKERS and TEXT_AFTER_MARKER.
+        """
         locale = str(context.get("locale", self.locale))
         found = parse_document(response).markers
         if not found:
@@ -45,7 +48,7 @@ class StepMarkerValidator(ResponseValidator):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Infer the step and append its marker, or replace a wrong marker. Return None if the marker is valid.
+        """Return the answer with a step marker inferred from its content, or None if the answer has a valid marker.
 
         Without any sign of a step, the marker is ``unknown``: better an honest gap than an invented ``done``.
         """
@@ -55,7 +58,7 @@ class StepMarkerValidator(ResponseValidator):
         return put_marker(response, infer_step(strip_marker(response)))
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Name the step that the fallback inserted."""
+        """Return the line that tells the user which step the fallback inserted."""
         last = trailing_marker(after)
         if last is None:
             return ()

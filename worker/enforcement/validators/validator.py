@@ -12,14 +12,14 @@ from api_client.contract.issue import ValidationIssue
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The result of one validation: valid if no issue is an error."""
+    """The result of a validation, which is valid if none of its issues is an error."""
 
     valid: bool
     issues: list[ValidationIssue] = field(default_factory=list)
 
     @classmethod
     def from_issues(cls, issues: Sequence[ValidationIssue]) -> ValidationResult:
-        """Build the result of a validation from its issues."""
+        """Return the result of a validation that found these issues."""
         return cls(valid=not any(issue.is_error for issue in issues), issues=list(issues))
 
     def __bool__(self) -> bool:
@@ -41,17 +41,17 @@ class ResponseValidator(ABC):
     patience: ClassVar[float] = 0.0
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return True if validating these texts takes bounded time; by default the answer is ``bounded``."""
+        """Return True if validating these texts takes bounded time. By default this is the attribute ``bounded``."""
         return self.bounded
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Return the validator's unique name, as used in requests."""
+        """Return the unique name of the validator, as used in requests."""
 
     @abstractmethod
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return the problems of an answer.
+        """Check an answer and return the issues found.
 
         Args:
             response: the agent's complete answer.
@@ -59,13 +59,13 @@ class ResponseValidator(ABC):
         """
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Repair an answer without the agent. Return None if there is nothing this validator can repair."""
+        """Return the answer repaired without the agent, or None if this validator can repair nothing."""
         return None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Describe what the fallback changed between two texts, one line per change."""
+        """Return one line for each change that the fallback made between two texts."""
         return ()
 
     def check(self, response: str, context: Mapping[str, Any] | None = None) -> ValidationResult:
-        """Validate an answer, and return a result that is true if the answer has no errors."""
+        """Validate an answer and return the result, which is true if the answer has no errors."""
         return ValidationResult.from_issues(self.validate(response, context or {}))

@@ -17,7 +17,10 @@ MAX_ADR = 2 * 2**20
 
 
 def check_adrs(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Validate the named ADRs, or all files named ADR-*.md; report an error if there are none."""
+    """Yield the issues of the ADRs in a phase's output, or an issue if the output has no ADR.
+
+    The option ``files`` names the ADRs; default: all files named ADR-*.md.
+    """
     named = tuple(options.get("files", ()))
     found = named or tuple(path for path in site.tree.files if _is_adr_file(path))
     if not found:

@@ -40,7 +40,7 @@ ALWAYS = ("files_exist", "syntax")
 
 
 class GateSettings(TypedDict, total=False):
-    """Optional settings of gates; the defaults are those of ``Site``."""
+    """Optional settings for the gates of a phase. Their defaults are the defaults of ``GateContext``."""
 
     stop: Stop
     deadline: float
@@ -51,7 +51,7 @@ class GateSettings(TypedDict, total=False):
 
 
 def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> GateReport:
-    """Run all gates of a phase on its output folder, which is not changed."""
+    """Run all gates of a phase on its output folder, which stays unchanged, and return their results."""
     results: list[GateResult] = []
     try:
         results.extend(iterate_gates(phase, directory, **around))
@@ -61,7 +61,7 @@ def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> 
 
 
 def iterate_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> Iterator[GateResult]:
-    """Run the gates of a phase one after the other and yield each result.
+    """Run the gates of a phase one after the other, and yield the result of each gate.
 
     Raises:
         CheckStopped: ``stop`` was set or ``deadline`` passed; no process of a gate is left.

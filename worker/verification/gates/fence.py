@@ -24,7 +24,7 @@ RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSandbox:
-    """The sandbox in which gates run programs of a phase."""
+    """The sandbox in which the gates of a phase run programs, such as tests that an agent wrote."""
 
     mode: str = "auto"
     root: Path | None = None
@@ -35,18 +35,18 @@ class GateSandbox:
 
     @classmethod
     def from_settings(cls, settings: Settings, *, operator: bool = True) -> GateSandbox:
-        """Create the sandbox of an installation from its settings."""
+        """Return the sandbox for gates that the settings of an installation describe."""
         return cls(
             mode=settings.box, root=settings.root, operator=operator, bounds=ResourceLimits.from_settings(settings)
         )
 
     def explain_phase_refusal(self, phase: Phase) -> str:
-        """Return why the gates of a phase may not run on this worker; empty if they may."""
+        """Return why the gates of a phase may not run on this worker, or an empty string if they may."""
         programs = [gate.type for gate in phase.quality_gates if gate.type in RUNS_PROGRAMS]
         return self.explain_refusal(programs[0] if programs else "")
 
     def explain_refusal(self, gate: str) -> str:
-        """Return why a gate may not run on this worker; empty if the gate may run.
+        """Return why a gate may not run on this worker, or an empty string if the gate may run.
 
         Args:
             gate: name of a gate that executes files of the phase; empty for other gates.
@@ -65,11 +65,11 @@ class GateSandbox:
 
     @property
     def sandboxed(self) -> bool:
-        """Return True if programs run in a sandbox."""
+        """Return True if programs run inside a sandbox."""
         return self.mode != "off" and not self.obstacle
 
     def wrap_command(self, argv: Sequence[str], cwd: Path, own: SandboxMount) -> list[str]:
-        """Return the command line that runs ``argv`` inside the sandbox.
+        """Return the command line that runs a program inside the sandbox.
 
         Args:
             own: the folder of the program; the only writable folder, if writable.

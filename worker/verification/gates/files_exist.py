@@ -12,7 +12,7 @@ from worker.verification.gates.gate_codes import build_gate_issue
 
 
 def check_files(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Report expected files that are missing or empty, links, and entries that are not plain files."""
+    """Yield an issue for each expected file that is missing or empty, and for each link or special file."""
     tree, locale = site.tree, site.locale
     for path in tree.leaving:
         yield build_gate_issue("LINK_LEAVES", locale, file=path, path=path)

@@ -18,7 +18,7 @@ from worker.verification.gates.stop import StopRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateContext:
-    """The context of a gate's run: the phase, its output, and limits.
+    """Everything that a gate needs to check the output of a phase, including the limits of its run.
 
     Attributes:
         stop: stops running programs when its reason is set.
@@ -43,7 +43,7 @@ Gate = Callable[[Mapping[str, Any], GateContext], Iterable[ValidationIssue]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """The findings of one gate.
+    """The issues that one gate found, or the reason why the gate did not run.
 
     Attributes:
         gate: type of the gate; for a command gate with a name, ``command:NAME``.
@@ -61,7 +61,7 @@ class GateResult:
         return not self.skipped and not any(issue.is_error for issue in self.issues)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as a JSON-ready dict."""
+        """Return the result as a dict for JSON."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -73,7 +73,10 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """The results of all gates of a phase in order; ``stopped`` is the reason if the gates were stopped early."""
+    """The results of all gates of a phase, in order.
+
+    ``stopped`` is the reason if the gates were stopped early.
+    """
 
     results: tuple[GateResult, ...] = ()
     stopped: str = ""
@@ -85,7 +88,7 @@ class GateReport:
 
     @property
     def issues(self) -> tuple[ValidationIssue, ...]:
-        """Return the issues of all gates."""
+        """Return the issues that all gates found."""
         return tuple(issue for result in self.results for issue in result.issues)
 
     @property
@@ -94,7 +97,7 @@ class GateReport:
         return tuple(result.gate for result in self.results if result.passed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as a JSON-ready dict."""
+        """Return the report as a dict for JSON."""
         return {
             "passed": self.passed,
             "stopped": self.stopped,

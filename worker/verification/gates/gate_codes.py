@@ -9,7 +9,7 @@ CODES = load_codes(__file__)
 
 
 def build_gate_issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
-    """Build an issue with the severity and text of its code.
+    """Return a new issue with the severity and the text of a gate's issue code.
 
     Raises:
         KeyError: the code is unknown, or a value of its text is missing.

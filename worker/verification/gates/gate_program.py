@@ -29,7 +29,7 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """Limits on time, silence and memory of a program.
+    """Limits on the time, the silence and the memory of a program.
 
     Attributes:
         silence: longest time without output, in seconds.
@@ -43,7 +43,7 @@ class ProgramLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateProgramResult:
-    """The result of a program.
+    """The result of a program that a gate ran: its exit code, or why it was stopped or did not start.
 
     Attributes:
         code: exit code; negative for a signal; None if unknown.
@@ -62,13 +62,13 @@ class GateProgramResult:
 
     @property
     def problem(self) -> str:
-        """Describe briefly why the program was stopped; empty if the program exited by itself."""
+        """Return why the program was stopped, or an empty string if the program ended by itself."""
         reasons = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
         return reasons.get(self.cause, self.detail) if self.cause else ""
 
     @property
     def last_line(self) -> str:
-        """Return the last line of output that is not blank."""
+        """Return the last line of the program's output that is not blank, or an empty string."""
         return next((line.strip() for line in reversed(self.lines) if line.strip()), "")
 
 
@@ -93,7 +93,7 @@ def run_program(
     fence: GateSandbox | None = None,
     own: SandboxMount | None = None,
 ) -> GateProgramResult:
-    """Run a program until it ends and return its result.
+    """Run a program until it ends, and return the result.
 
     Args:
         stop: stops the program when its reason is set.
@@ -162,7 +162,7 @@ def _explain_start_failure(ending: RunEnding, lines: Sequence[str], *, boxed: bo
 
 
 def build_environment(home: Path | None) -> dict[str, str]:
-    """Return environment variables for a gate's program; PATH starts with the folder of this Python."""
+    """Return the environment variables for a gate's program, in which PATH starts with this Python's folder."""
     return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         **({"HOME": str(home), "TMPDIR": str(home)} if home else {"HOME": "/nonexistent"}),

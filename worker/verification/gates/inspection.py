@@ -29,7 +29,7 @@ _NO_SLUG = re.compile(r"[^\w\- ]")
 
 
 def check_python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """Compile a Python file without running it, and yield its syntax errors."""
+    """Compile a Python file without running it, and yield the syntax error if there is one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -41,7 +41,7 @@ def check_python(content: bytes, file: str, _order: InspectionOrder) -> Iterator
 
 
 def check_json(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """Check that a file is strict JSON (no comments, NaN or byte order mark), and yield its errors."""
+    """Yield the error of a file that is not strict JSON, without comments, NaN or byte order mark."""
 
     def reject_constant(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
@@ -57,7 +57,7 @@ def check_json(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[
 
 
 def check_yaml(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
-    """Yield the syntax errors of a YAML file; unknown tags are accepted."""
+    """Yield the syntax errors of a YAML file. Unknown tags are accepted."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -89,7 +89,7 @@ def _line_number(mark: Any) -> int:
 
 
 def check_markdown(content: bytes, file: str, order: InspectionOrder) -> Iterator[Finding]:
-    """Yield the relative links of a Markdown file that lead to no file or heading of the output."""
+    """Yield each relative link of a Markdown file that leads to no file or heading of the output."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -162,7 +162,7 @@ CHECKS: dict[str, Callable[[bytes, str, InspectionOrder], Iterator[Finding]]] = 
 
 
 class InspectionOrder:
-    """A request to parse some files of an output folder."""
+    """A request to check some files of an output folder, which also knows the other files there."""
 
     def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
         self.directory = directory
@@ -170,7 +170,7 @@ class InspectionOrder:
         self._there = {*files, *(str(parent) for file in files for parent in Path(file).parents)}
 
     def read_file(self, file: str) -> bytes:
-        """Read a file, and refuse a symbolic link in its place."""
+        """Return the content of a file. Refuse to follow a symbolic link."""
         descriptor = os.open(f"{self.directory}/{file}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as source:
             return source.read()
@@ -184,7 +184,7 @@ class InspectionOrder:
         return _find_anchors(self.read_file(file).decode("utf-8", "replace"))
 
     def has_anchor(self, file: str, name: str) -> bool:
-        """Return True if a Markdown file has a heading or HTML element with this name; case does not matter."""
+        """Return True if a Markdown file has a heading or HTML element with this name, in any letter case."""
         return unquote(name).lower() in {anchor.lower() for anchor in self._cached_anchors(file)}
 
 
@@ -193,7 +193,7 @@ def _print_report(**facts: Any) -> None:
 
 
 def main() -> None:
-    """Inspect the files named on standard input."""
+    """Check the files named on standard input, and print the problems as lines of JSON."""
     order = InspectionOrder(**json.load(sys.stdin))
     for file in order.inspect:
         _print_report(begin=file)

@@ -18,12 +18,12 @@ MAX_DEPTH = 40
 
 
 class OutputTooLarge(Exception):
-    """Raised when an output exceeds a size limit; the message names the limit."""
+    """Raised when the output of a phase exceeds a size limit. The message names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTree:
-    """The content of a folder, as sorted paths relative to the folder.
+    """The files and links found below a folder, with paths relative to the folder.
 
     Attributes:
         files: sizes of the regular files that have no other hard link.
@@ -39,7 +39,7 @@ class OutputTree:
 
 
 def scan_tree(directory: Path) -> OutputTree:
-    """List everything below a folder.
+    """List everything below a folder, and return the resulting tree.
 
     Raises:
         TooLarge: the content exceeds a limit of this module.
@@ -82,13 +82,13 @@ def _walk_entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[st
 
 
 def read_tree_file(tree: OutputTree, path: str, limit: int) -> bytes:
-    """Read one file of the tree without following links."""
+    """Return the content of one file of the tree, without following links."""
     with open_folder(tree.directory) as folder:
         return read_below(path, folder, limit)
 
 
 def copy_files(tree: OutputTree, target: Path) -> None:
-    """Copy the tree's regular files into a folder, which is created if missing."""
+    """Copy the regular files of the tree into a folder, which is created if missing."""
     target.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
         copy = target / path
@@ -98,7 +98,7 @@ def copy_files(tree: OutputTree, target: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_copy(tree: OutputTree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
-    """Yield a temporary folder with a copy of the tree's regular files in its subfolder ``name``."""
+    """Yield a temporary folder that has a copy of the tree's regular files in its subfolder ``name``."""
     with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)
         yield fresh

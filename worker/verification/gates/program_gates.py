@@ -32,7 +32,7 @@ _TELLING = re.compile(r"^(?:E   |FAILED |ERROR |.*\b(?:[Ee]rror|FAIL(?:ED)?)\b)"
 
 
 def run_command_gate(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Run the command of the phase; exit code 0 passes."""
+    """Run the command of a phase on a copy of its output, and yield an issue unless the exit code is 0."""
     argv = _command_line(options)
     name = str(options.get("name") or argv[-1 if options.get("shell") else 0])
     ran = _run_on_copy("command", argv, options, site)
@@ -42,7 +42,7 @@ def run_command_gate(options: Mapping[str, Any], site: GateContext) -> Iterator[
 
 
 def run_test_gate(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Run the tests with pytest or the phase's own command; exit code 0 passes, and pytest must find a test."""
+    """Run the tests in a phase's output, and yield an issue if the tests fail or pytest finds no tests."""
     own = options.get("command") is not None
     ran = _run_on_copy("tests_pass", _command_line(options) if own else _pytest_command(site), options, site)
     yield from _report_not_run(ran, "pytest" if not own else "tests_pass", site)

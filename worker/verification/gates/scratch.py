@@ -24,7 +24,10 @@ PREFIX = "helix-verify-"
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new temporary folder, which is removed afterwards; default parent: the system's temporary folder."""
+    """Yield a new temporary folder, which is removed afterwards.
+
+    The default parent is the system's temporary folder.
+    """
     place = parent or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     sweep_scratch(place)
@@ -47,7 +50,7 @@ def _create_locked(place: Path, held: contextlib.ExitStack) -> Path:
 
 
 def sweep_scratch(place: Path | None = None) -> int:
-    """Remove scratch folders of dead processes of the same user, and return how many were removed."""
+    """Remove the temporary folders that dead processes of this user left behind, and return their number."""
     swept = 0
     for path in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError), open_folder(path) as folder:

@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class StopRequest:
-    """A stop request without a lease; set ``reason`` to stop the work."""
+    """A request to stop a check, which is made by setting ``reason``."""
 
     reason: str = ""
     lease_ends: float = math.inf
 
 
 class CheckInterrupted(Exception):
-    """Raised when a check was stopped; the message is the reason. No process of the check is left."""
+    """Raised when a check was stopped, after all its processes have ended. The message is the reason."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _CombinedStop:
 
 
 async def run_in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
-    """Run blocking work in a thread. On cancellation, ask the work to stop and wait until it ends.
+    """Run blocking work in a thread and return the result. On cancellation, stop the work and wait for its end.
 
     Args:
         work: gets a stop request that is set on cancellation or when ``stop`` is set.

@@ -28,7 +28,10 @@ _MAX_LINES = 50_000
 
 
 def check_syntax(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Parse each file with a known extension, in another process; the option ``ignore`` lists patterns to skip."""
+    """Parse each file of a known type in another process, and yield an issue for each syntax error.
+
+    The option ``ignore`` lists patterns of files to skip.
+    """
     ignore = tuple(options.get("ignore", ()))
     waiting = []
     for path, size in site.tree.files.items():
