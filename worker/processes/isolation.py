@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class IsolatedTasks:
-    """Separate processes for tasks of one worker process."""
+    """Runs tasks in separate processes, so that a task which crashes its process does not crash the worker."""
 
     def __init__(self, settings: Settings) -> None:
         self._exits = ExitReporter(settings)
@@ -28,7 +28,7 @@ class IsolatedTasks:
         self._lock = threading.Lock()
 
     def run_task(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Run a task in a separate process (``isolated.py``), and wait for its end."""
+        """Run a task in a separate process, and wait until that process ends."""
         arguments = [link.task, str(link.attempt), turn_id, session_id]
         with self._lock:
             if self._leaving:
@@ -51,7 +51,10 @@ class IsolatedTasks:
         log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
 
     def stop_all(self) -> None:
-        """Stop every process and start no other. Each process releases its turn without a strike."""
+        """Terminate all separate processes and start no new ones.
+
+        Each process gives its turn back, so that another worker can run the turn.
+        """
         with self._lock:
             self._leaving = True
             for process in self._processes:

@@ -13,7 +13,7 @@ _UNUSED = ("rich", "opentelemetry")
 
 
 def block_unused_packages() -> None:
-    """Prevent the import of packages that this process does not need, which saves 6 MB and 0.1 s of CPU.
+    """Make imports of packages that this process does not need fail, which saves 6 MB of memory and 0.1 s of CPU time.
 
     Must run before other imports.
     """
@@ -23,7 +23,7 @@ def block_unused_packages() -> None:
 
 @contextlib.contextmanager
 def import_without_unused() -> Iterator[None]:
-    """Prevent the import of unused packages within the block; later imports find these packages.
+    """Make imports of unneeded packages fail within the ``with`` block, and allow these imports again afterwards.
 
     Garbage collection is off meanwhile, because it would take a sixth of the import time.
     """
@@ -42,7 +42,7 @@ def import_without_unused() -> Iterator[None]:
 
 
 def raise_open_file_limit() -> None:
-    """Raise the soft limit of open files, often 1,024, to the hard limit: every agent takes three."""
+    """Raise the soft limit of open files, often 1,024, to the hard limit, because every agent needs three files."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # "unlimited" is more than some systems grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 
 class LivenessProbe:
-    """Probes a process until ``stop``. ``lost`` becomes true after ``misses`` failed probes in a row.
+    """Checks regularly in a thread whether a process still answers.
 
-    ``answers`` is one probe and must return within seconds.
+    The process counts as lost after ``misses`` failed checks in a row. ``answers`` is one probe and must return within
+    seconds.
     """
 
     def __init__(self, answers: Callable[[], bool], every_seconds: float, misses: int) -> None:
@@ -22,11 +23,11 @@ class LivenessProbe:
 
     @property
     def lost(self) -> bool:
-        """Return True if the process no longer answers."""
+        """Return whether the process has failed ``misses`` checks in a row."""
         return self._lost.is_set()
 
     def stop(self) -> None:
-        """Stop probing, because the process is about to end."""
+        """Stop checking the process, because the process is about to be stopped."""
         self._stopped.set()
 
     def _probe_process(self) -> None:

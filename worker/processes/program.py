@@ -51,7 +51,7 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A command to run, and how to check that it works.
+    """A command for the supervisor to run, with the checks that show whether the command is ready and still works.
 
     Attributes:
         environ: the whole environment; None inherits ours.
@@ -87,7 +87,7 @@ class Program:
 
 
 def spawn_program(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a program tied to the calling *thread*: the kernel ends the program when that thread ends.
+    """Start a program and return its process. The kernel ends the program when the calling *thread* ends.
 
     Output is appended to ``log_file``, or passed through. Raises ``OSError``.
     """
@@ -112,14 +112,14 @@ def spawn_program(program: Program, log_file: Path | None = None) -> subprocess.
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return True if the process ended. It stays unreaped, so that its group's id cannot be reused."""
+    """Return whether the process has ended, without reaping it, so that its group's id cannot be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def reap_process(process: subprocess.Popen[bytes]) -> int:
-    """Kill the rest of the process's group, reap the process, and return its exit code."""
+    """Kill the rest of the process's group, reap the process and return its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -127,19 +127,19 @@ def reap_process(process: subprocess.Popen[bytes]) -> int:
 
 
 def request_stop(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to the process if it still runs."""
+    """Send SIGTERM to the process if the process still runs."""
     if not has_exited(process):
         os.kill(process.pid, signal.SIGTERM)
 
 
 def stop_process(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
-    """Stop a process with SIGTERM, then with SIGKILL, and return its exit code."""
+    """Stop a process with SIGTERM, or with SIGKILL after the grace period, and return its exit code."""
     request_stop(process)
     return wait_or_kill(process, time.monotonic() + grace_seconds, hurry)
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
-    """Wait for a process that got SIGTERM, then kill its whole group; return the exit code.
+    """Wait until a process that got SIGTERM ends, then kill the rest of its group, and return the exit code.
 
     The kill comes at ``until`` (``time.monotonic()``), or at once when ``hurry`` is set.
     """

@@ -28,14 +28,16 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
 def ensure_state_dir(settings: Settings) -> Path:
-    """Return the state folder under HELIX_ROOT, and create it if it is missing. Raises ``OSError``."""
+    """Return the state folder under HELIX_ROOT, and create the folder if it is missing. Raises ``OSError``."""
     directory = settings.root / STATE_DIR
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
 
 
 def ensure_ready_dir() -> Path:
-    """Return the private folder for ready files, in memory: a sick disk must not look like a dead worker.
+    """Return a private folder for the files that show that programs are ready.
+
+    The folder is in memory, so that a slow disk does not make a worker look dead.
 
     Raises:
         OSError: there is no place for temporary files.
@@ -51,7 +53,7 @@ def ensure_ready_dir() -> Path:
 
 
 def build_environ(settings: Settings, **more: str) -> dict[str, str]:
-    """Return our environment variables with exactly these settings, for a new process."""
+    """Return the environment variables for a new process: ours, with exactly the given settings."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.environ() | more
@@ -59,14 +61,17 @@ def build_environ(settings: Settings, **more: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSlots:
-    """The slots of one worker process: how many agents it runs and how many answers it validates at once."""
+    """The share of a worker's slots that one of its processes gets, for running agents and for validating answers."""
 
     run_slots: int
     check_slots: int
 
 
 def share_slots(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
-    """Distribute a worker's slots over its processes, one per CPU by default."""
+    """Distribute a worker's slots over its processes, and return each process's share.
+
+    By default there is one process for each CPU.
+    """
     number = min(processes or usable_cpus(), settings.run_slots)
     return [
         ProcessSlots(_slot_share(settings.run_slots, number, place), max(1, _slot_share(CHECK_SLOTS, number, place)))
@@ -83,7 +88,7 @@ _START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
 
 
 def worker_command(run_slots: int, number: int) -> list[str]:
-    """Return the command of one worker process, with its share of the slots."""
+    """Return the command line that starts the worker process ``number``, which runs up to ``run_slots`` agents."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.celery_worker"),
@@ -92,12 +97,12 @@ def worker_command(run_slots: int, number: int) -> list[str]:
 
 
 def worker_name(number: int) -> str:
-    """Return the worker's unique name for Flower, logs, pages and records."""
+    """Return the unique name of the worker process ``number``, used in Flower, logs, pages and records."""
     return f"worker-{os.getpid()}-{_START}-{number}@{socket.gethostname()}"
 
 
 def build_exit_handler(settings: Settings) -> Callable[[Program, int, int], None]:
-    """Return a callback that reports the exits of workers to the store."""
+    """Return a supervisor callback that reports the exits of worker processes to the store."""
     notes = ExitReporter(settings)
 
     def note(program: Program, pid: int, code: int) -> None:
@@ -108,7 +113,7 @@ def build_exit_handler(settings: Settings) -> Callable[[Program, int, int], None
 
 
 def worker_programs(settings: Settings, processes: int | None = None) -> list[Program]:
-    """Return a worker's processes, one per CPU by default. Each runs agents and validates answers."""
+    """Return the programs that run a worker's processes, by default one for each CPU."""
     state, marks = ensure_state_dir(settings), ensure_ready_dir()
     started: list[Program] = []
     for number, share in enumerate(share_slots(settings, processes), 1):
@@ -136,7 +141,7 @@ def worker_programs(settings: Settings, processes: int | None = None) -> list[Pr
 
 
 def web_program(settings: Settings, host: str, port: int) -> Program:
-    """Return the relay as a program, ready when ``/healthz`` answers and restarted when it stops answering."""
+    """Return the program that runs the web relay. The supervisor restarts the relay if it stops answering."""
     return Program(
         name="web",
         command=[*_TURNS, "web", "--host", host, "--port", str(port)],
@@ -151,7 +156,7 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
 
 
 def traces_program(settings: Settings) -> Program:
-    """Return the sender of traces as a program; turns do not depend on it."""
+    """Return the program that sends traces to a collector."""
     return Program(
         name="traces",
         command=[*_TURNS, "traces"],
@@ -162,7 +167,7 @@ def traces_program(settings: Settings) -> Program:
 
 
 def flower_program(settings: Settings, port: int, password: str) -> Program:
-    """Return Flower as a program on loopback, with a password and persistent history."""
+    """Return the program that runs Flower on the loopback address, protected by a password."""
     options: Mapping[str, str] = {
         "FLOWER_ADDRESS": "127.0.0.1",
         "FLOWER_PORT": str(port),
@@ -184,7 +189,7 @@ def flower_program(settings: Settings, port: int, password: str) -> Program:
 
 
 def fetch_status(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
-    """Return the HTTP status of a server, or 0 if it does not answer within ``seconds``."""
+    """Request a path from an HTTP server and return the status code, or 0 if there is no answer within ``seconds``."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:
         connection.request("GET", path)

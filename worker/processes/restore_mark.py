@@ -12,6 +12,6 @@ MARK = "restoring"
 
 
 def require_complete_restore(root: Path) -> None:
-    """Raise ``RestoreRefused`` if the installation is only half restored."""
+    """Raise ``RestoreRefused`` if the restore of a backup into this installation has started but not finished."""
     if (root / STATE_DIR / MARK).exists():
         raise RestoreRefused(f"{root} is half restored: run the same `turns restore` again, then start")

@@ -39,7 +39,7 @@ SHOW_SECONDS = 5.0
 
 
 class NotReady(HelixError):
-    """A process ended or stayed silent before it was ready for the first time."""
+    """Raised when a program ended, or ran out of time, before it was ready for the first time."""
 
     code = "process_not_ready"
 
@@ -113,9 +113,10 @@ class Supervisor:
         self.stop()
 
     def start(self, meanwhile: Callable[[threading.Event], None] = lambda stops: None) -> None:
-        """Start all programs in order, each once the programs before it are ready, except those ``alongside``.
+        """Start all programs in order and wait until they are ready.
 
-        ``meanwhile`` is called during the start and returns once its event is set.
+        A program starts once the programs before it are ready, unless its ``alongside`` is set. ``meanwhile`` is called
+        during the start and returns once its event is set.
 
         Raises:
             NotReady: a program never became ready; all others are stopped.
@@ -129,7 +130,7 @@ class Supervisor:
             raise self._failure
 
     def stop(self) -> None:
-        """Stop every program, the last one first."""
+        """Stop all programs, in the reverse order of their start."""
         self._stopping.set()
         self._look.set()
         self._thread.join()
@@ -141,7 +142,7 @@ class Supervisor:
         *,
         meanwhile: Callable[[threading.Event], None] = lambda stops: None,
     ) -> None:
-        """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
+        """Start all programs and stop them at SIGINT, SIGTERM or SIGHUP; a second signal kills them at once.
 
         ``on_stop`` is called at the first signal, while the programs end.
 
@@ -171,12 +172,12 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def pid(self, name: str) -> int:
-        """Return the process id of a program, or 0 if it does not run."""
+        """Return the process id of the program with this name, or 0 if the program does not run."""
         process = self._children[name].process
         return process.pid if process else 0
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to a program's first process only, and return its process id.
+        """Send a signal to a program's main process, and return the id of that process.
 
         Raises:
             ProcessLookupError: the program does not run.
@@ -189,7 +190,7 @@ class Supervisor:
             return pid
 
     def wait_ready(self, name: str, *, after: int = 0, seconds: float = 30.0) -> int:
-        """Wait until a program is ready, in another process than ``after``, and return its process id.
+        """Wait until a program is ready in a process other than ``after``, and return its process id.
 
         Raises:
             TimeoutError: the program is not ready in time.
@@ -298,7 +299,7 @@ class Supervisor:
                 )
 
     def _check_works(self, child: _SupervisedProgram) -> None:
-        """Stop a ready program that no longer works. It is restarted like any other."""
+        """Stop a ready program that has stopped working. The supervisor then restarts the program."""
         program, now = child.program, self._ticked_at
         if child.kill_at:
             if now >= child.kill_at:

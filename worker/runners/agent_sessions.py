@@ -32,24 +32,24 @@ T = TypeVar("T")
 
 
 def agent_session_id(order: Order) -> str:
-    """Return the agent session of a run, a UUID derived from its process tag."""
+    """Return the id of the agent session that a run creates: a UUID derived from the run's process tag."""
     return str(uuid.uuid5(_RUNS, order.process_tag))
 
 
 def home_folder(order: Order) -> Path:
-    """Return the HOME of a run."""
+    """Return the path of the folder that a run's agent uses as its HOME."""
     return order.workdir / TRANSCRIPTS / order.directory.name
 
 
 def session_file(order: Order, session: str, ending: str) -> Path:
-    """Return the path of a kept agent session."""
+    """Return the path of the file that holds an agent session between runs."""
     return order.workdir / TRANSCRIPTS / f"{session}{ending}"
 
 
 def find_continued_session(
     order: Order, ending: str, most: int, reader: Callable[[bytes], T], *, history: bool = True
 ) -> tuple[str, str, T] | None:
-    """Find the agent session that a run continues; return its id, what it holds, and its parsed file.
+    """Return the id, the content (``message`` or ``history``) and the parsed file of the session to continue, or None.
 
     The turn's last complete run holds the user's ``message``. Otherwise, with ``history``, the session's last accepted
     answer holds the ``history``, unless it was edited or regenerated. Missing, damaged and larger files (more than
@@ -70,7 +70,7 @@ def find_continued_session(
 
 
 def keep_session(order: Order, ending: str, content: Callable[[], bytes]) -> str:
-    """Keep a complete run's session; return its name, or an empty text if that failed.
+    """Save the agent session of a complete run for later runs, and return its id, or an empty string if saving failed.
 
     ``content`` may raise ``OSError`` and ``ValueError``.
     """
@@ -87,13 +87,13 @@ def keep_session(order: Order, ending: str, content: Callable[[], bytes]) -> str
 
 
 def discard_session(file: Path) -> None:
-    """Rename the file of a session that the agent rejects, so that the next run starts fresh."""
+    """Rename a session file that the agent rejects, so that the next run starts a new session."""
     if file.is_file():
         file.rename(file.with_suffix(".refused"))
 
 
 def read_instructions(order: Order) -> str:
-    """Return the content of the session's CLAUDE.md, or an empty text."""
+    """Return the content of the CLAUDE.md in the session's folder, or an empty string if there is none."""
     try:
         with open_folder(order.workdir) as session:
             return read_file(RULES, session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")

@@ -13,7 +13,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30f
 
 
 def digest_sequences(text: str, *, cut: bool) -> tuple[str, ...]:
-    """Return digests of word sequences spread over a text, ignoring case and punctuation.
+    """Return hashes of word sequences from all parts of a text, ignoring case and punctuation.
 
     The last word of a ``cut`` text is left out, because it may be incomplete.
     """
@@ -26,7 +26,7 @@ def digest_sequences(text: str, *, cut: bool) -> tuple[str, ...]:
 
 
 def find_digests(digests: Iterable[str], text: str) -> set[str]:
-    """Return the digests whose word sequences occur in a text."""
+    """Return those of the hashes whose word sequences occur in the text."""
     wanted, words = set(digests), _WORD.findall(text.casefold())
     lengths = {int(digest.partition(":")[0]) for digest in wanted}
     return wanted & {_digest_words(words[at : at + n]) for n in lengths for at in range(len(words) - n + 1)}

@@ -38,13 +38,13 @@ _MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
 
 
 def digest_call(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
-    """Return the digest of a tool call, in which the delivery's folder is replaced by ``.``."""
+    """Return a hash of a tool call that does not depend on the path of the run's folder."""
     said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
-    """Return the question for a person about a call; None if no rule asks for a decision.
+    """Return the question to ask a person before a tool call runs, or None if no rule requires a decision.
 
     ``call`` is the call's id if the agent will continue with this very call; other agents repeat the call in a new run.
     """
@@ -68,7 +68,10 @@ def find_question(order: Order, tool: str, given: Mapping[str, Any], call: str =
 
 
 def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
-    """Build the input for a run's tool hook; ``boxed`` tells whether the agent runs in a sandbox."""
+    """Build the JSON that tells an agent's tool hook the rules of this run.
+
+    ``boxed`` says whether the agent runs in a sandbox.
+    """
     tools = order.tools
     if tools is None:
         return {}
@@ -80,7 +83,7 @@ def build_tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
 
 
 class ApprovalServer:
-    """Answers the hooks of one run that continues after a person's decision.
+    """Tells the tool hooks of a run, after a person's decision, which call may run. An approval allows one call.
 
     ``use_up`` marks the approval as used in the turn's record, and returns False if it already was; None means it was.
     ``used`` tells whether this run used the approval. ``path`` is the socket.
@@ -101,14 +104,14 @@ class ApprovalServer:
         threading.Thread(target=self._serve_calls, name="permits", daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering and delete the socket."""
+        """Close the server and delete its socket."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         shutil.rmtree(self._place, ignore_errors=True)
 
     def answer_call(self, call: Mapping[str, Any]) -> str:
-        """Return the decision on a call: ``YES``, ``NO``, ``GO`` or ``LATER`` (``approval_client``)."""
+        """Return the decision on a tool call: ``YES``, ``NO``, ``LATER``, or ``GO`` if no decision concerns it."""
         tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
         digest = digest_call(tool, arguments, str(self._folder))
         same = digest == self._question.digest

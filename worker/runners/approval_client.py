@@ -30,10 +30,10 @@ def ask_approval_server(
     waits: bool = False,
     ended: bool = False,
 ) -> str:
-    """Ask the approval server about a call; without a server the answer is ``GO``.
+    """Ask the approval server whether a tool call may run, and return its decision.
 
-    ``asks``: the rules require a person's decision. ``waits``: the agent runs calls in parallel and reports their ends.
-    ``ended``: the call has ended.
+    Without a server the decision is ``GO``. ``asks``: the rules require a person's decision. ``waits``: the agent runs
+    calls in parallel and reports their ends. ``ended``: the call has ended.
 
     Raises:
         OSError: the server is unreachable or another process; the call must not run.

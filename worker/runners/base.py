@@ -17,7 +17,7 @@ from worker.runners.sent import SentInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrders:
-    """The rules for an agent's tool calls, and the texts about them.
+    """The rules for an agent's tool calls in one run, and the texts that the agent is shown when a rule applies.
 
     Attributes:
         rules: rules as ``ToolRule.to_dict`` writes them, in order.
@@ -45,7 +45,7 @@ AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """A step of an agent: a piece of the answer, a reset, a tool call or a note."""
+    """An event that a running agent reports: a piece of its answer, a reset of the answer, a tool call or a note."""
 
     kind: AgentEventKind
     text: str = ""
@@ -54,7 +54,7 @@ class AgentEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Everything a runner needs to know about one run.
+    """Everything that a runner needs to know to run an agent once.
 
     Attributes:
         attempt, delivery: numbers from 1; deliveries count over the whole turn.
@@ -133,18 +133,18 @@ class RunResult:
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
-    """Return the error result of a run that never started, because of this host or another temporary fault."""
+    """Return an error result for a run that could not start, because of this host or of another temporary fault."""
     kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
 
 def config_error(reason: str) -> RunResult:
-    """Return the result of a run with a wrong configuration or script."""
+    """Return an error result for a run whose configuration or script is wrong."""
     return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason))
 
 
 class Stop(Protocol):
-    """A request to end a running agent; runners check it at least every 0.2 s."""
+    """Tells a running agent's runner when and why to end the run. Runners check it at least every 0.2 s."""
 
     @property
     def reason(self) -> str:
@@ -158,7 +158,10 @@ class Stop(Protocol):
 
 
 def find_stop_reason(stop: Stop) -> str:
-    """Return why an agent must end; empty while the worker's lease is in doubt."""
+    """Return the reason why the agent must end, or an empty string to continue.
+
+    While the worker is unsure of its lease, the agent continues.
+    """
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
 
@@ -166,7 +169,7 @@ Emit = Callable[[AgentEvent], None]
 
 
 def needs_folder(runner: object) -> bool:
-    """Return whether a runner's agents work in files, so that each run needs a folder."""
+    """Return whether each run of this runner needs a folder for its agent's files."""
     return bool(getattr(runner, "needs_folder", True))
 
 
@@ -176,7 +179,7 @@ def reads_files(runner: object) -> bool:
 
 
 class Runner(Protocol):
-    """Runs agents of one kind, each run in its own thread. Thread-safe."""
+    """Runs agents of one kind. Each run has its own thread."""
 
     @property
     def name(self) -> str:
@@ -184,7 +187,7 @@ class Runner(Protocol):
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once; return when no process of the run is left.
+        """Run the agent once and return its result, after all processes of the run have ended.
 
         A failed agent is a verdict, never an exception.
         """
@@ -193,10 +196,13 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A runner that can reconstruct the result of a finished run from the run's folder."""
+    """A runner that can read the result of a finished run from the files that the run left."""
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the complete result of an earlier delivery, or None if the agent must run again. May block."""
+        """Return the result of an earlier complete run from its folder, or None if the agent must run again.
+
+        The call may block.
+        """
         ...
 
 
@@ -209,7 +215,7 @@ class AsyncRunner(Protocol):
         ...
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, as ``Runner.run`` does, without blocking the loop."""
+        """Run the agent once in the event loop, and return its result. The method must not block the loop."""
         ...
 
 
@@ -218,7 +224,7 @@ AnyRunner = Runner | AsyncRunner
 
 
 def runs_in_loop(runner: object) -> TypeGuard[AsyncRunner]:
-    """Return whether a runner runs in the event loop."""
+    """Return whether a runner runs its agents in the event loop instead of a thread."""
     return hasattr(runner, "run_async")  # ten times faster than isinstance with a protocol
 
 

@@ -20,7 +20,7 @@ _WRITE, _HOUR = 1.25, 1.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Tokens counted by a provider.
+    """The number of tokens that a provider counted for model calls.
 
     Attributes:
         input_tokens: the whole input, including cached tokens.
@@ -38,7 +38,7 @@ class Tokens:
         return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in TOKENS})
 
     def compute_cost(self, prices: Prices) -> float:
-        """Return the cost in US dollars."""
+        """Return the cost of these tokens in US dollars."""
         price = {name: float(prices.get(name, 0.0)) for name in ("input", "output")}
         read = float(prices.get("cache_read", price["input"]))
         write = float(prices.get("cache_write", _WRITE * price["input"]))
@@ -52,18 +52,18 @@ TOKENS = tuple(field.name for field in fields(Tokens))
 
 
 def matches_name(name: str, pattern: str) -> bool:
-    """Return whether a name matches a pattern, in which ``*`` is any text."""
+    """Return whether a name matches a pattern, in which ``*`` matches any text."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
 
 
 def find_prices(model: str, prices: Prices) -> Prices:
-    """Return the prices of a model: those of the closest matching name, or the block's own."""
+    """Return the prices of a model: those of the closest matching name, or the general prices if no name matches."""
     fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and matches_name(model, name)]
     return prices[max(fitting, key=lambda name: len(name.replace("*", "")))] if fitting else prices
 
 
 def compute_usage(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Prices) -> dict[str, Any]:
-    """Return the usage of a run, with its cost.
+    """Return the token usage of a run together with its cost in US dollars.
 
     ``counted`` are tokens per model from the model proxy. Without them, the usage ``said`` by the agent counts, and its
     own cost if there are no prices.
@@ -84,7 +84,7 @@ def _tokens_of(said: Mapping[str, Any]) -> Tokens:
 
 
 def sum_tokens(calls: Iterable[tuple[str, Tokens]], before: Mapping[str, Tokens]) -> dict[str, Tokens]:
-    """Add the tokens of calls to ``before``, per model."""
+    """Add the tokens of model calls to ``before`` and return the sums, each by model."""
     found = dict(before)
     for model, tokens in calls:
         found[model] = found.get(model, Tokens()) + tokens

@@ -41,7 +41,7 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def classify_fault(status: int, said: str) -> str:
-    """Classify a service's error as a ``contract.completion.Fault``; empty for other errors.
+    """Return the kind of a model service's error, such as ``limit`` or ``auth``, or an empty string for other errors.
 
     ``status`` is the HTTP status; 0 without a response.
     """
@@ -55,18 +55,21 @@ def classify_fault(status: int, said: str) -> str:
 
 
 def is_spent(status: int, said: str) -> bool:
-    """Return whether the account has run out of credit."""
+    """Return whether the error of a model service means that the account has no credit left."""
     return status == 402 or SPENT.search(said) is not None
 
 
 def is_temporary(status: int, said: str = "") -> bool:
-    """Return whether an error is temporary; ``status`` 0 means no response."""
+    """Return whether an error of a model service is temporary. A ``status`` of 0 means that there was no response."""
     lasts = is_spent(status, said) or (status != 429 and TOO_LONG.search(said))
     return not lasts and (not status or status >= 500 or status in _PASSING)
 
 
 def find_status(error: object, http: int = 0) -> int:
-    """Return the status named in an error, even inside a gateway's 5xx; otherwise the HTTP status."""
+    """Return the HTTP status that an error's content names, or otherwise ``http``, the status of the response.
+
+    A status in the content counts even inside a gateway's 5xx response.
+    """
     layers = list(_nested_errors(error))
     said = [
         str(layer.get(name)).strip() for layer in layers for name in _CODES if not isinstance(layer.get(name), bool)
@@ -78,7 +81,7 @@ def find_status(error: object, http: int = 0) -> int:
 
 
 def _nested_errors(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
-    """Yield an error and its nested errors, innermost first."""
+    """Yield every error object that an error contains, innermost first, and the error itself last."""
     if isinstance(error, str) and error.lstrip()[:1] in {"{", "["}:
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(error)
@@ -90,7 +93,7 @@ def _nested_errors(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str
 
 
 def plain_words(said: str) -> str:
-    """Extract a readable message in one line from an error in JSON, HTML or plain text."""
+    """Extract the readable message from an error in JSON, HTML or plain text, and return the message as one line."""
     before, brace, rest = said.partition("{")
     if brace and (found := _MESSAGE.findall(brace + rest)):
         said = " ".join((before, plain_words(re.sub(r"\\(.)", r"\1", found[-1]))))
@@ -100,7 +103,7 @@ def plain_words(said: str) -> str:
 
 
 def find_wait(headers: Mapping[str, str], error: object = None) -> float:
-    """Return the seconds to wait that a service's headers or error name; 0 for none."""
+    """Return how many seconds a service's headers or error ask the client to wait, or 0 if they do not ask."""
     named = dict(headers)
     for layer in _nested_errors(error):
         named |= {str(name).lower(): str(value) for name, value in layer.items()}
@@ -114,7 +117,7 @@ def find_wait(headers: Mapping[str, str], error: object = None) -> float:
 
 
 def _parse_span(text: str) -> float:
-    """Parse ``36``, ``6m0s``, ``20ms``, an epoch time or a date as seconds from now."""
+    """Parse ``36``, ``6m0s``, ``20ms``, an epoch time or a date, and return the seconds from now."""
     text, found = text.strip(), 0.0
     if re.fullmatch(rf"(?:{_SPAN.pattern}){{1,6}}", text, re.IGNORECASE | re.ASCII):
         found = sum(float(number) * _UNITS[unit.lower()] for number, unit in _SPAN.findall(text))

@@ -39,7 +39,7 @@ _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 
 
 def find_rule(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
-    """Return the first rule that matches a tool call, or an empty mapping.
+    """Return the first rule that matches a tool call, or an empty mapping if no rule matches.
 
     Without a rule, the agent's own permissions decide. Each command of a line is checked by itself, and the strictest
     result counts. ``root`` is HELIX_ROOT; relative paths in ``arguments`` start at ``folder``, where the agent works.
@@ -53,7 +53,7 @@ def find_rule(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *,
 
 
 def _find_rule(rules: Sequence[Rule], call: _RuledCall, command: ShellCommand | None) -> Rule:
-    """Return the first certain match, or a stricter rule before it that may match."""
+    """Return the first rule that certainly matches, or a stricter rule before it that may match."""
     found = []
     for rule in rules:
         if fits := _match_rule(rule, call, command):
@@ -64,7 +64,7 @@ def _find_rule(rules: Sequence[Rule], call: _RuledCall, command: ShellCommand | 
 
 
 def _rank_rule(rule: Rule) -> int:
-    """Rank a rule by strictness; no rule counts as stricter than a rule that lets the call run."""
+    """Return the strictness of a rule as a number. No rule is stricter than a rule that allows the call."""
     word = rule.get("do", "ask") if rule else ""
     return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
 
@@ -87,7 +87,7 @@ class _RuledCall:
         return find_folders(self.commands, self.folder)
 
     def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
-        """Yield the places that the call or one of its commands touches; None means anywhere."""
+        """Yield the paths that the call, or one of its commands, reads or writes; None means any path."""
         yield from paths_of_tool(self.tool, {**self.arguments, "command": ""}, self.folder, named=named)
         if command:
             yield from paths_of_command(command, self.folders)
@@ -117,7 +117,7 @@ def _match_rule(rule: Rule, call: _RuledCall, command: ShellCommand | None) -> M
 
 
 def _match_command(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Match:
-    """Match a command with a pattern; a rule that lets commands run needs a literal match."""
+    """Return whether a pattern matches a command. A rule that allows commands must match literally."""
     if runs:
         plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
         return match_pattern(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Match.NO

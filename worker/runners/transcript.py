@@ -21,11 +21,11 @@ _EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "too
 
 
 class AnswerTooLong(Exception):
-    """The answer is longer than ``MAX_ANSWER``."""
+    """Raised when an agent's answer is longer than ``MAX_ANSWER`` characters."""
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """Parse a line as a JSON object; None for any other line."""
+    """Parse a line as JSON and return the object, or None if the line is not a JSON object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -34,14 +34,14 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def find_kill_reason(code: int | None, who: str) -> tuple[Why, str] | None:
-    """Return why a run is incomplete after a signal or with an unknown exit code; otherwise None."""
+    """Return why a run whose agent was killed, or ended with an unknown exit code, is incomplete, otherwise None."""
     if code is None:
         return Why.BROKE_OFF, f"nobody knows how {who} ended"
     return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
 
 
 class EventReader:
-    """The collected output of an agent: answer, usage, errors, tool calls."""
+    """Reads the JSON events that an agent prints, and collects its answer, token usage, errors and tool calls."""
 
     def __init__(self) -> None:
         self.result = False
@@ -56,22 +56,22 @@ class EventReader:
 
     @property
     def text(self) -> str:
-        """The answer so far, after resets."""
+        """Return the answer so far, without pieces that the agent withdrew."""
         return "".join(self._pieces)
 
     @property
     def tool_calls(self) -> ToolCallLog | None:
-        """The agent's tool calls; None if it reported none."""
+        """Return the tool calls that the agent reported, or None if it reported none."""
         found = self._tool_calls.log
         return found if found.calls else None
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return the agent's facts about itself, with the number of unreadable lines."""
+        """Return facts that the agent reported about its run, with the number of lines that could not be read."""
         return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line and return its events; lines without a JSON object are counted and skipped.
+        """Read one line of output and return its events. Lines without a JSON object are counted and skipped.
 
         Raises:
             AnswerTooLong: the answer is too long.
@@ -84,7 +84,7 @@ class EventReader:
         return [heard] if heard else []
 
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Collect one event of the agent, and return the event to show, if any.
+        """Add one event of the agent to the collected output, and return the event to show to users, or None.
 
         Raises:
             AnswerTooLong: the answer is too long.
@@ -136,7 +136,7 @@ class EventReader:
 
 
 def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[str, Any]) -> Completion:
-    """Return the verdict on an agent that exited by itself (ADR-036).
+    """Return the verdict on a run whose agent exited by itself (ADR-036).
 
     Only exit code 0, a result and a text together make a run complete; the end of the output alone proves nothing.
     """
@@ -160,7 +160,7 @@ def judge_transcript(transcript: EventReader, code: int | None, evidence: dict[s
 
 
 def refusal_verdict(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
-    """Return the verdict on a refusal, by the model in its own words or by a filter."""
+    """Return the verdict on a run in which the model refused to answer, or in which a filter stopped the answer."""
     by = "the service's filter stopped the answer" if filtered else "the model refused"
     reason = f"{by}: {said}" if said.strip() else by
     why = Why.FILTERED if filtered else Why.REFUSED

@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 class ModelCallEnd(StrEnum):
-    """How a model call ended, as reported by its provider."""
+    """How a model call ended, according to its provider."""
 
     #: The model finished its text.
     WELL = "well"
@@ -52,7 +52,7 @@ WENT_ON = frozenset({ModelCallEnd.WELL, ModelCallEnd.TOOL})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """One model call.
+    """One call that an agent made to a model, as observed by the model proxy.
 
     Attributes:
         status: HTTP status, or the status named in an error; 0 without a response.
@@ -85,22 +85,22 @@ class ModelCall:
 
     @property
     def counted_tokens(self) -> Tokens:
-        """Return the token counts."""
+        """Return the token counts of this call."""
         return Tokens(**{name: getattr(self, name) for name in TOKENS})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the stored form, without empty fields."""
+        """Return the call as JSON-ready data, without empty fields."""
         return {name: value for name, value in asdict(self).items() if value} | {"end": self.end.value}
 
 
 def clean_word(said: object) -> str:
-    """Reduce a provider's word to at most 64 harmless characters."""
+    """Return a provider's word with unusual characters removed, at most 64 characters long."""
     return _WORD.sub(" ", said if isinstance(said, str) else "").strip()[:64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCalls:
-    """All model calls of a run that passed its model proxy, in order of their start.
+    """All model calls that the model proxy observed during one run, in order of their start.
 
     Attributes:
         calls: the calls, at most the last ``MOST_CALLS``.
@@ -114,12 +114,12 @@ class ObservedCalls:
 
     @property
     def counted_tokens(self) -> dict[str, Tokens]:
-        """Return the tokens of all calls, per model."""
+        """Return the tokens of all calls, by model."""
         return sum_tokens([(call.model, call.counted_tokens) for call in self.calls], self.sums)
 
     @property
     def deciding_call(self) -> ModelCall | None:
-        """The call that decides how the run ended: the last call with tools, or the last call of all.
+        """Return the call that decides how the run ended: the last call that offered tools, or else the last call.
 
         Titles and summaries offer no tools. A sub-agent's last call is followed by a call of its parent agent.
         """
@@ -127,7 +127,7 @@ class ObservedCalls:
 
     @property
     def loop_calls(self) -> Sequence[ModelCall]:
-        """The calls that offer tools; all calls if none does."""
+        """Return the calls that offered tools to the model, or all calls if none did."""
         return [call for call in self.calls if call.tools] or self.calls
 
     def find_broken(self, answer: str, *, every: bool) -> ModelCall | None:
@@ -144,18 +144,18 @@ class ObservedCalls:
         return None
 
     def is_aside(self, text: str) -> bool:
-        """Return whether a text came from a call outside an agent's loop, such as a summary."""
+        """Return whether a text came from a call without tools, which agents make for titles and summaries."""
         own = digest_sequences(text, cut=False)
         asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
         return any(own == each or (len(each) == MOST and find_digests(each, text) == {*each}) for each in asides)
 
     @property
     def is_certifiable(self) -> bool:
-        """Return whether any model call passed the proxy."""
+        """Return whether the model proxy observed any call, so that the run's end can be confirmed."""
         return self.deciding_call is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form stored with the attempt."""
+        """Return a summary of the calls as JSON-ready data, for storing with the attempt."""
         decided = self.deciding_call
         if decided is None:
             summary = "no model call was seen at the door: this end is not certifiable"
@@ -173,7 +173,7 @@ class ObservedCalls:
 
 
 def find_objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
-    """Return why the observed calls contradict a complete end; empty if nothing does.
+    """Return the reason why the observed calls contradict a complete run, or an empty string if they do not.
 
     Runs without observed calls are not contradicted. ``ends_by_tool``: the agent gives its answer by calling a tool.
     """
@@ -206,7 +206,7 @@ def check_observed_calls(
     ends_by_tool: bool = False,
     required: bool = False,
 ) -> Completion:
-    """Check an agent's verdict against its observed model calls, if there was a model proxy.
+    """Return a run's verdict, corrected if the model calls that the proxy observed contradict it.
 
     ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
     (``ObservedCalls.find_broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
@@ -240,7 +240,7 @@ def check_observed_calls(
 
 
 def explain_stop(completion: Completion, witnessed: ObservedCalls | None) -> Completion:
-    """Add the failure of the last model call to the verdict on a stopped run."""
+    """Return the verdict on a stopped run, with the failure of its last model call added if there was one."""
     ended = [call for call in witnessed.loop_calls if call.end is not ModelCallEnd.CUT] if witnessed else []
     if not ended or ended[-1].end not in {ModelCallEnd.ERROR, ModelCallEnd.LIMIT, ModelCallEnd.REFUSED}:
         return completion
@@ -249,7 +249,7 @@ def explain_stop(completion: Completion, witnessed: ObservedCalls | None) -> Com
 
 
 def _apply_call_end(completion: Completion, call: ModelCall | None) -> Completion:
-    """Apply the end of the deciding model call to the verdict."""
+    """Return the verdict changed to match how the deciding model call ended."""
     match call.end if call else ModelCallEnd.UNKNOWN:
         case ModelCallEnd.LIMIT:
             long = Fault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None

@@ -25,7 +25,7 @@ _REQUIRED = {START, STOP, END}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLeftovers:
-    """The answer that a run left, with its source and the marks of its hooks.
+    """The answer that a run left behind, with its source and the reports of the CLI's hooks.
 
     Attributes:
         text: the answer, or its longest known beginning.
@@ -42,7 +42,7 @@ class RunLeftovers:
 
     @property
     def transcript(self) -> str:
-        """The path of the run's transcript, as reported to the hooks."""
+        """Return the path of the run's transcript, as the CLI reported it to its hooks."""
         return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
 
 
@@ -74,7 +74,7 @@ def collect_leftovers(
 
 
 def find_transcript_gap(found: RecordedRun, marks: Mapping[str, HookMark], stream: ClaudeStream) -> str:
-    """Return which part of the answer a transcript lacks, compared with the Stop hook and the result."""
+    """Return which part of the answer is missing in a transcript, or an empty string if the transcript is complete."""
     if STOP not in marks or found.lacks_message(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not only at its end: standard output may have closed between two results.
@@ -93,7 +93,7 @@ def build_evidence(
     *,
     lives: bool = False,
 ) -> RunEvidence:
-    """Collect a run's evidence for the completion gate."""
+    """Collect the facts from which the completion gate decides whether a run is complete."""
     asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
     return RunEvidence(
         run=run,

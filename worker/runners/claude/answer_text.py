@@ -25,12 +25,12 @@ _WHOLE = frozenset({"", "end_turn", "stop_sequence"})
 
 
 def clean_text(text: object) -> str:
-    """Replace lone surrogates, which JSON allows but UTF-8 does not."""
+    """Return the text with lone surrogates replaced, or an empty string if the value is not a text."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
 def content_blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the content blocks of a message; a plain text becomes one block."""
+    """Return the content blocks of a message. A plain text becomes a single block."""
     message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
@@ -39,7 +39,7 @@ def content_blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def gap_after(record: Mapping[str, Any]) -> str:
-    """Return the separator between the texts before and after a ``user`` message.
+    """Return the separator between the answer's texts before and after a ``user`` message.
 
     A blank line in general; nothing if the model was cut off and asked to continue.
     """
@@ -49,17 +49,20 @@ def gap_after(record: Mapping[str, Any]) -> str:
 
 
 def trim_text(text: str) -> str:
-    """Strip white space as the CLI does; ``str.strip`` would keep a byte order mark."""
+    """Return the text without surrounding white space.
+
+    Unlike ``str.strip``, this matches the CLI's definition of white space.
+    """
     return text.strip(_WHITE)
 
 
 def ends_with(text: str, last: str) -> bool:
-    """Return whether an answer ends with this message, apart from white space."""
+    """Return whether an answer ends with this message, ignoring surrounding white space."""
     return trim_text(text).endswith(trim_text(last))
 
 
 def find_cut_reason(stop_reason: object) -> str:
-    """Return why the model stopped early; empty if the answer is complete."""
+    """Return the reason why the model stopped early, or an empty string if the answer is complete."""
     reason = str(stop_reason or "")
     return "" if reason in _WHOLE else reason
 
@@ -84,13 +87,13 @@ _EXIT = re.compile(r"Exit code (\d+)")
 
 
 def journal_tool_start(call: str, name: str, given: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
-    """Record the start of a tool call."""
+    """Record in ``tool_calls`` that a call of the tool ``name`` has started."""
     kind, key = _KINDS.get(name, ("other", ""))
     tool_calls.begin(call, kind, clean_text(given.get(key) if key else name))
 
 
 def journal_tools(record: Mapping[str, Any], tool_calls: ToolCallRecorder) -> None:
-    """Record the tool calls that a message starts or ends."""
+    """Record in ``tool_calls`` which tool calls a message starts and ends."""
     facts = record.get("tool_use_result")
     for block in content_blocks(record):
         if block.get("type") == "tool_use":

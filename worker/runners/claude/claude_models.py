@@ -19,7 +19,10 @@ _DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
 
 
 def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
-    """Return the models that a block allows, including all versions of its model family."""
+    """Return patterns for the models that the CLI may request when the configured model is ``option``.
+
+    Without patterns, the CLI may request any model.
+    """
     name = option.lower().removesuffix("[1m]")
     if name in _ANY and not settings.proxy_models:
         return ()
@@ -28,6 +31,6 @@ def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
 
 
 def model_prices(own: Prices) -> Prices:
-    """Return a block's own prices, plus Anthropic's for more expensive models."""
+    """Return the configured prices of a model, together with Anthropic's prices for more expensive models."""
     listed = {n: each for n, each in _PRICES.items() if not own or each["input"] > own.get("input", 0.0)}
     return {**listed, **(own or _DEAREST)}

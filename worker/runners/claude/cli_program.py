@@ -10,7 +10,7 @@ from api_client.contract.settings import Settings
 
 
 def find_program(settings: Settings) -> str:
-    """Return the path of the CLI.
+    """Return the path of the Claude CLI.
 
     Raises:
         SettingsError: the CLI is not installed.
@@ -22,7 +22,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """Return one line for each missing CLI program, with the models that need it."""
+    """Return one line for each configured CLI program that is not installed, with the models that need the program."""
     models: dict[str, list[str]] = {}
     for model, runner in settings.models.items():
         try:

@@ -14,7 +14,7 @@ from api_client.contract.word_tables import table_beside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLines:
-    """The fixed texts of a prompt in one language."""
+    """The fixed texts that introduce the parts of a prompt, in one language."""
 
     message: str
     feedback: str
@@ -32,7 +32,7 @@ _MAX_HISTORY = 200_000
 def build_prompt(
     prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
 ) -> bytes:
-    """Build the prompt of one run.
+    """Build the prompt that the CLI gets for one run: the new message, and the history that the CLI does not know yet.
 
     ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, ``"history"``, or
     also the ``"message"``. ``so_far`` is the interrupted answer.

@@ -22,7 +22,7 @@ _ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseSession:
-    """The agent session that a run continues.
+    """The earlier agent session from which a run of the Claude CLI continues, if there is one.
 
     Attributes:
         transcript: the file to fork from; None for a fresh session.
@@ -36,12 +36,12 @@ class BaseSession:
 
 
 def kept_transcript(order: Order) -> Path:
-    """Return the path for a complete run's transcript."""
+    """Return the path where the transcript of a complete run is kept."""
     return session_file(order, agent_session_id(order), _ENDING)
 
 
 def find_base(order: Order) -> BaseSession:
-    """Find the agent session that a run continues."""
+    """Return the agent session that a run continues. The result is an empty session if there is none."""
     if found := find_continued_session(order, _ENDING, MAX_TRANSCRIPT, read_cost):
         session, knows, spent = found
         return BaseSession(transcript=session_file(order, session, _ENDING), knows=knows, spent=spent)
@@ -49,7 +49,7 @@ def find_base(order: Order) -> BaseSession:
 
 
 def keep_transcript(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
-    """Copy a run's transcript from its HOME to the session's folder, and return the agent session.
+    """Copy a run's transcript into the session's folder, and return the id of the agent session.
 
     ``of`` names the agent session of a process that ran several messages.
     """
@@ -60,13 +60,13 @@ def keep_transcript(order: Order, transcript: str, home: Path, *, of: str = "") 
 
 
 def discard_base(base: BaseSession) -> None:
-    """Put aside a transcript that the CLI rejects, so that the next run starts fresh."""
+    """Rename a transcript that the CLI rejects, so that the next run starts a new agent session."""
     if base.transcript is not None:
         discard_session(base.transcript)
 
 
 def read_cost(transcript: bytes) -> float:
-    """Read a session's cost so far from its transcript, in US dollars; 0 if unknown."""
+    """Return the cost of a session so far in US dollars, as recorded in its transcript, or 0 if unknown."""
     for line in reversed(transcript.splitlines()[-50:]):
         if b'"cost-state"' in line:
             try:

@@ -29,7 +29,7 @@ _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 
 
 class ClaudeStream:
-    """Reader of one run's standard output, which turns lines into events.
+    """Parses the standard output of one CLI run into events, and collects the answer.
 
     Attributes:
         result: the last result; empty before the first.
@@ -41,7 +41,7 @@ class ClaudeStream:
     """
 
     def __init__(self, answered: Interruption | None = None) -> None:
-        """Start a stream; ``answered`` is the tool call that the run continues."""
+        """Start with an empty answer. ``answered`` is the question about a tool call that a person has answered."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
@@ -62,12 +62,12 @@ class ClaudeStream:
 
     @property
     def tool_calls(self) -> ToolCallLog:
-        """The tool calls of the agent and its subagents."""
+        """Return the tool calls of the agent and its subagents."""
         return self._tool_calls.log
 
     @property
     def text(self) -> str:
-        """The answer so far."""
+        """Return the text of the answer so far."""
         return self._settled + self._open
 
     @property
@@ -76,7 +76,7 @@ class ClaudeStream:
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Parse one line; lines without a JSON object are counted and skipped.
+        """Parse one line of output and return its events. Lines without a JSON object are counted and skipped.
 
         Raises:
             AnswerTooLong: the answer is too long.
@@ -107,7 +107,7 @@ class ClaudeStream:
         return []
 
     def report_usage(self, spent_before: float = 0.0) -> dict[str, Any]:
-        """Return tokens and cost of this run, without the continued session's cost (US dollars).
+        """Return the tokens and the cost of this run. The cost of the earlier session, ``spent_before``, is subtracted.
 
         Without a result there is no cost, and the tokens are those of the messages seen.
         """
@@ -125,7 +125,7 @@ class ClaudeStream:
         return usage
 
     def replace_answer(self, text: str, reason: str) -> list[AgentEvent]:
-        """Replace the answer, and return the events that correct the text shown so far."""
+        """Replace the whole answer, and return the events that correct the text shown so far."""
         shown = self.text
         self._settled, self._open = text, ""
         if text.startswith(shown):
@@ -180,7 +180,7 @@ class ClaudeStream:
         return events
 
     def _settle_block(self, text: str) -> list[AgentEvent]:
-        """Confirm, complete or retract the streamed text when its whole block arrives."""
+        """Replace the streamed text by the complete block, and return the events that correct the text shown so far."""
         if not text:
             return self._retract_open_text()
         before, shown = self._settled, self.text
@@ -217,7 +217,6 @@ class ClaudeStream:
             raise AnswerTooLong
 
     def _note_usage(self, usage: Mapping[str, Any]) -> None:
-        """Keep the latest usage report of each message."""
         self._spent.setdefault(self._message, {}).update(_read_tokens(usage))
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:

@@ -20,24 +20,24 @@ MAX_TRANSCRIPT = 256 * 2**20
 
 
 class UnreadableTranscript(Exception):
-    """The transcript does not show the run's answer."""
+    """Raised when a transcript does not contain the run's answer, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """One run's answer in a transcript; ``last`` is the answer's last message."""
+    """The answer of one run, as found in a transcript. ``last`` is the last message of the answer."""
 
     text: str = ""
     last: str = ""
     stop_reason: str = ""
 
     def lacks_message(self, message: str) -> bool:
-        """Return whether the answer does not end with the last message that the Stop hook reported."""
+        """Return whether the message that the Stop hook reported is missing at the end of the answer."""
         return not ends_with(self.text, message) or bool(trim_text(message)) is not bool(trim_text(self.last))
 
 
 def read_transcript(transcript: str, session: str, home: Path) -> bytes:
-    """Read an agent session's transcript from the path that hooks reported, inside ``home``.
+    """Return the content of an agent session's transcript. The path comes from a hook and must be inside ``home``.
 
     Raises:
         OSError: the file is elsewhere, belongs to another session, is not regular or is too large.
@@ -52,10 +52,12 @@ def read_transcript(transcript: str, session: str, home: Path) -> bytes:
 
 
 def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
-    """Extract the answer to a prompt from a transcript; ignore entries of an earlier transcript in ``before``.
+    """Return the answer to a prompt from a transcript.
+
+    Entries that an earlier transcript, ``before``, contains are ignored.
 
     Raises:
-        NotReadable: the prompt is missing, or the answer is too long.
+        UnreadableTranscript: the prompt is missing, or the answer is too long.
     """
     asked = prompt.decode("utf-8", "replace").strip()
     pieces: list[str] | None = None
@@ -87,7 +89,7 @@ def extract_run(content: bytes, session: str, prompt: bytes, before: bytes = b""
 
 
 def _read_records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
-    """Yield messages of user and model in order, without subagents and the CLI itself."""
+    """Yield the messages of the user and the model in order, without the messages of subagents."""
     for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
         try:
             record = json.loads(line)

@@ -37,7 +37,7 @@ _API_KEY = "ANTHROPIC_API_KEY"
 
 
 def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
-    """Build the CLI's environment; only the configured variables are copied from the worker."""
+    """Return the environment variables for the CLI. Only the configured variables are copied from the worker."""
     own = {
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -62,7 +62,7 @@ def build_cli_environment(settings: Settings, home: Path) -> dict[str, str]:
 
 
 def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations:
-    """Return the destinations that the CLI may reach: the Messages API and the configured hosts."""
+    """Return the hosts that the CLI may reach: the model service, and the hosts that the settings name."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
     if key:
@@ -74,7 +74,7 @@ def allowed_destinations(settings: Settings, option: str) -> AllowedDestinations
 
 
 def proxy_environment(settings: Settings) -> dict[str, str]:
-    """Return the CLI's environment variables for use behind the model proxy, without the key."""
+    """Return the variables that make the CLI use the model proxy. They contain a placeholder instead of the API key."""
     key = settings.claude_api_key
     # The CLI requires a key, and derives its type from the prefix.
     placeholder = (
@@ -84,14 +84,20 @@ def proxy_environment(settings: Settings) -> dict[str, str]:
 
 
 def _key_name(key: str) -> str:
-    """Return the variable for a key; subscription tokens have their own."""
+    """Return the name of the environment variable for a key.
+
+    Subscription tokens need another variable than API keys.
+    """
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
 def build_arguments(
     settings: Settings, order: Order, settings_file: Path, session: str, base: BaseSession
 ) -> list[str]:
-    """Build the CLI's arguments; the prompt goes to standard input, because arguments have a size limit."""
+    """Return the command-line arguments of the CLI.
+
+    The prompt is not among them, because arguments have a size limit.
+    """
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Only user settings (our empty HOME) and ours: settings that an agent writes into its folder are ignored.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
@@ -116,7 +122,7 @@ def build_launch(
     stdin: bytes | None,
     more: Sequence[str] = (),
 ) -> Launch:
-    """Build the launch of the CLI for an order with prepared folders."""
+    """Return the launch that starts the CLI for an order whose folders are prepared."""
     file = home / _SETTINGS
     return Launch(
         argv=[program, *build_arguments(settings, order, file, session, base), *more],
@@ -133,9 +139,9 @@ def build_launch(
 
 
 def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
-    """Create the run's HOME with CLAUDE.md, the folder for marks and the settings file. Raises ``OSError``.
+    """Create a run's HOME and its files, and return the path of the CLI's settings file. Raises ``OSError``.
 
-    Returns the settings file. HOME is outside the agent's working folder.
+    HOME is outside the agent's working folder.
     """
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
@@ -150,14 +156,14 @@ def prepare_files(order: Order, home: Path, settings: Settings) -> Path:
 
 
 def copy_instructions(order: Order, home: Path) -> None:
-    """Copy the session's CLAUDE.md, if any, into the CLI's HOME."""
+    """Copy the session's CLAUDE.md, if there is one, into the HOME of the CLI."""
     memory = order.workdir / "CLAUDE.md"
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
 
 
 def build_settings(order: Order, home: Path, settings: Settings) -> str:
-    """Build the settings file of a run: hooks and permissions."""
+    """Return the content of the CLI's settings file for a run, with its hooks and permissions."""
     marks = order.directory / "marks"
     writing = hooks.edit_rules(writable_paths(settings))
     return hooks.build_settings(
@@ -172,7 +178,7 @@ def build_settings(order: Order, home: Path, settings: Settings) -> str:
 
 
 def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interruption | None:
-    """Return the deferred tool call that a person must decide on; None without one."""
+    """Return the question for a person about the tool call at which the CLI stopped, or None if there is none."""
     call = result.get("deferred_tool_use")
     if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
         return None
@@ -180,7 +186,7 @@ def find_deferred_question(order: Order, result: Mapping[str, Any]) -> Interrupt
 
 
 def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
-    """Replace the earlier delivery's folder name in a suspended session, and return the session to continue.
+    """Return the session to continue, with the folder name of the earlier delivery replaced by the new one.
 
     The waiting call may name files in that folder, whose content was moved here.
 
@@ -198,7 +204,7 @@ def adapt_base(order: Order, base: BaseSession, home: Path) -> BaseSession:
 
 
 def read_base(base: BaseSession) -> bytes:
-    """Return the content of the transcript that a run continues, or an empty text."""
+    """Return the content of the transcript that a run continues, or empty bytes for a new session."""
     if base.transcript is None:
         return b""
     with open_folder(base.transcript.parent) as folder:
@@ -206,7 +212,7 @@ def read_base(base: BaseSession) -> bytes:
 
 
 def read_instructions(home: Path) -> str:
-    """Return the CLAUDE.md that the CLI was given, or an empty text."""
+    """Return the content of the CLAUDE.md in the CLI's HOME, or an empty string if there is none."""
     try:
         return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -216,7 +222,7 @@ def read_instructions(home: Path) -> str:
 def sandbox_binds(
     settings: Settings, order: Order, program: Path, settings_file: Path, base: BaseSession
 ) -> list[SandboxMount]:
-    """Return the mounts of the CLI's sandbox; later mounts cover earlier ones.
+    """Return the files and folders to mount in the CLI's sandbox. Later mounts cover earlier ones.
 
     Of a program only its file is mounted, because its folder may contain anything.
     """
@@ -240,7 +246,7 @@ def sandbox_binds(
 
 
 def writable_paths(settings: Settings) -> list[Path]:
-    """Return the project folders that the settings let agents write, without links."""
+    """Return the project folders that the settings let agents write. Folders that are links are left out."""
     paths = [settings.root / name for name in settings.writable]
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 

@@ -41,7 +41,7 @@ _QUOTED = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """The evidence of a run whose process has ended or finished its message.
+    """Everything that is known about a run of the CLI, from which its verdict is decided.
 
     Attributes:
         run, session: process tag and agent session of the run.
@@ -71,11 +71,11 @@ class RunEvidence:
 
     @property
     def own_events(self) -> tuple[str, ...]:
-        """The hook events whose marks belong to this run and session."""
+        """Return the hook events whose reports belong to this run and its session."""
         return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
 
     def to_facts(self) -> dict[str, Any]:
-        """Return the evidence as stored with the attempt."""
+        """Return the evidence as JSON-ready data, for storing with the attempt."""
         names = ("subtype", "is_error", "terminal_reason", "api_error_status", "stop_reason", "num_turns")
         foreign = sorted(set(self.marks) - set(self.own_events))
         return {
@@ -91,7 +91,7 @@ class RunEvidence:
 
 
 def judge_run(evidence: RunEvidence, facts: Mapping[str, Any] | None = None) -> Completion:
-    """Return the verdict on a run from its evidence; ``facts`` are stored with the attempt."""
+    """Return the verdict on a run. ``facts`` are further facts to store with the verdict."""
     verdict, what, reason = _decide_verdict(evidence)
     kind, why = (None, what) if isinstance(what, Why) else (what, None)
     return Completion(
@@ -115,7 +115,7 @@ def _decide_verdict(evidence: RunEvidence) -> _Ruling:
 
 
 def _judge_question(evidence: RunEvidence) -> _Ruling | None:
-    """Return the verdict on a run that stopped to ask a person about a tool call."""
+    """Return the verdict on a run that stopped to ask a person about a tool call, or None for other runs."""
     result = evidence.result
     if result.get("stop_reason") != _DEFERRED or result.get("is_error") or evidence.exit_code != 0:
         return None
@@ -126,7 +126,7 @@ def _judge_question(evidence: RunEvidence) -> _Ruling | None:
 
 
 def _judge_refusal(evidence: RunEvidence) -> _Ruling | None:
-    """Return the verdict on a refusal by the model, whatever error the CLI reports."""
+    """Return the verdict on a run in which the model refused to answer, or None for other runs."""
     if START not in evidence.own_events or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
         return None
     said = " ".join(evidence.text.split())[:_QUOTED]
@@ -197,7 +197,7 @@ def _classify_fault(evidence: RunEvidence, kind: ErrorKind) -> Fault | None:
 
 
 def _classify_error(evidence: RunEvidence, said: str) -> ErrorKind | None:
-    """Classify an error that the CLI reports, first by HTTP status; None for errors not caused by the service."""
+    """Return the kind of an error that the CLI reports, or None if the service did not cause the error."""
     status, ending = _error_status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
         return ErrorKind.TRANSIENT if is_temporary(status, said) else ErrorKind.PERMANENT
@@ -228,7 +228,7 @@ def _judge_early_end(evidence: RunEvidence) -> _Ruling | None:
 
 
 def _judge_unproven(evidence: RunEvidence) -> _Ruling | None:
-    """Return the verdict on a run that seems successful but lacks an answer or proof by its hooks."""
+    """Return the verdict on a run that lacks an answer or the reports of its hooks, or None for other runs."""
     own = evidence.own_events
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"

@@ -44,7 +44,7 @@ _HEAD = "helix_message"
 
 @dataclass(slots=True)
 class Exchange:
-    """A message sent to a kept process, with the output received so far.
+    """One message to a running CLI process, with the output received so far.
 
     Attributes:
         taken_at: when the CLI confirmed the start; 0 before.
@@ -74,11 +74,11 @@ class Exchange:
 
     @property
     def uuid(self) -> str:
-        """The message's id in the CLI's reports."""
+        """Return the id by which the CLI refers to this message."""
         return agent_session_id(self.order)
 
     def to_packet(self) -> bytes:
-        """Return the message as one line of the CLI's input."""
+        """Return the message as a JSON line for the CLI's standard input."""
         said = {"role": "user", "content": self.prompt.decode("utf-8", "replace")}
         return (
             json.dumps({"type": "user", "message": said, "parent_tool_use_id": None, "uuid": self.uuid}).encode()
@@ -86,7 +86,7 @@ class Exchange:
         )
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line of output; lines of other messages are ignored."""
+        """Parse one line of output and return its events. Lines about other messages are ignored."""
         self.after = self.after or self.over
         if b'"type":"command_lifecycle"' in line:
             self._note_state(json_object(line) or {})
@@ -103,7 +103,7 @@ class Exchange:
         return self.stream.take_line(line)
 
     def _may_precede(self, line: bytes) -> bool:
-        """Return whether a line of output may come before the CLI confirms this message."""
+        """Return whether a line may arrive before the CLI confirms that it has read this message."""
         record = json_object(line) or {}
         failed = bool(self.taken_at) and record.get("type") == "result" and record.get("is_error") is True
         return failed or record.get("type") in {"system", "rate_limit_event"}
@@ -123,7 +123,7 @@ class Exchange:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessFiles:
-    """The files of a kept process, and the state of its conversation.
+    """The folders of a CLI process that answers several messages, and the state of its conversation.
 
     Attributes:
         top: folder of the process, with ``work`` and ``home``.
@@ -150,26 +150,26 @@ class ProcessFiles:
 
     @property
     def work_folder(self) -> Path:
-        """The agent's working folder."""
+        """Return the folder in which the agent works."""
         return self.top / "work"
 
     @property
     def home_folder(self) -> Path:
-        """The agent's HOME."""
+        """Return the folder that the agent uses as its HOME."""
         return self.top / "home"
 
     @property
     def output_folder(self) -> Path:
-        """The folder in which the agent writes answer files."""
+        """Return the folder into which the agent writes answer files."""
         return self.work_folder / "output"
 
     @property
     def was_there(self) -> bool:
-        """Return whether the process existed before its current message."""
+        """Return whether the process was already running before its current message."""
         return self.spare or self.asked > 1
 
     def start_recording(self, order: Order) -> RunRecording | None:
-        """Start recording the output of a message; None if recording is off or fails."""
+        """Start recording the output of a message and return the recording, or None if recording is off or fails."""
         facts: list[Any] = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
         facts += [self.asked, self.length, self.spent, self.calls, self.spare]
         head = json.dumps({_HEAD: facts}).encode() + b"\n"
@@ -179,7 +179,7 @@ class ProcessFiles:
     def judge_message(
         self, folder: Path, message: Exchange, ending: RunEnding, *, lives: bool
     ) -> tuple[Completion, RunLeftovers]:
-        """Judge a message by its files; ``lives`` means that the process has not exited."""
+        """Return the verdict on a message and the answer found. ``lives`` says whether the process is still running."""
         order = replace(message.order, directory=folder)
         left = collect_leftovers(order, self.agent, message.prompt, message.base, self.home_folder, message.stream)
         facts = {**ending.evidence, **self._collect_facts(message), "text_from": left.origin}
@@ -191,7 +191,7 @@ class ProcessFiles:
     def prove_message(
         self, folder: Path, message: Exchange, ending: RunEnding
     ) -> tuple[Completion, RunLeftovers, int] | None:
-        """Return the verdict on a message that is certainly complete, or None in doubt."""
+        """Return the verdict and the answer of a message that is certainly complete, otherwise None."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.is_whole:
             return None
@@ -209,7 +209,7 @@ class ProcessFiles:
     def build_result(
         self, message: Exchange, completion: Completion, left: RunLeftovers, ending: RunEnding, emit: Emit
     ) -> RunResult:
-        """Build a message's result, and correct the event log to match the answer."""
+        """Return the result of a message, and emit the events that correct the text shown so far."""
         order, stream = message.order, message.stream
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace_answer(left.text, f"the answer is in the {left.origin}"):
@@ -235,7 +235,7 @@ class ProcessFiles:
         return facts | ({"start_ms": round(1000 * (taken - message.began))} if taken and message.began else {})
 
     def move_to_delivery(self, order: Order) -> None:
-        """Move a message's files into its delivery's folder. Raises ``OSError``."""
+        """Move the files that belong to a message into the folder of its run. Raises ``OSError``."""
         for path in [path for path in self.work_folder.iterdir() if path.name != "marks"]:
             if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
                 continue
@@ -251,14 +251,14 @@ class ProcessFiles:
 
 
 def build_message_prompt(order: Order, base: BaseSession) -> bytes:
-    """Build the prompt of an order."""
+    """Return the prompt for an order, as bytes for the CLI."""
     if order.interruption and base.transcript is not None:
         return b""  # the run continues at its question; a prompt would be a further message
     return build_prompt(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
 
 
 def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
-    """Read a kept process's state from the head of a recording; None for other recordings."""
+    """Return the state of a CLI process from the head of its recording, or None if the recording is of another kind."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
         top, kind, cut, *facts = head
@@ -269,7 +269,10 @@ def read_process_files(found: FinishedRun | None) -> ProcessFiles | None:
 
 
 def adopt_message(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
-    """Return the result of a recorded message that had ended when its worker died, or None. May block."""
+    """Return the result of a recorded message that had ended before its worker died, otherwise None.
+
+    The call may block.
+    """
     marks.kill_tagged(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.find_base(order)
     message = Exchange(order, base, build_message_prompt(order, base), 0.0, begun=files.asked == 1)

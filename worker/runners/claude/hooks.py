@@ -39,7 +39,7 @@ _SPECIAL = re.compile(r"[\\*\[\]]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookMark:
-    """The mark file that one hook of the CLI has written.
+    """The report that one hook of the CLI has written to a file.
 
     Attributes:
         run: tag of the process that ran the hook.
@@ -65,7 +65,7 @@ def build_settings(
     allowed: Sequence[str],
     tools: Path | None = None,
 ) -> str:
-    """Build the settings file of one run.
+    """Return the content of the CLI's settings file for one run, with its hooks and permissions.
 
     Args:
         marks: folder for the marks.
@@ -94,7 +94,7 @@ def build_settings(
 
 
 def edit_rules(folders: Iterable[Path]) -> list[str]:
-    """Build permission rules that match writing below each folder."""
+    """Return permission rules that allow or deny writing below each folder."""
     return [f"Edit(/{_escape_path(folder)}/**)" for folder in folders]
 
 
@@ -107,7 +107,10 @@ def _hook_command(event: str, marks: Path) -> str:
 
 
 def readable_entries(root: Path) -> list[Path]:
-    """Return the readable entries of a project: all but hidden entries, links and ``projects``."""
+    """Return the files and folders of a project that agents may read.
+
+    Hidden ones, links and ``projects`` are left out.
+    """
     if root == root.parent:
         return []
     try:
@@ -118,7 +121,7 @@ def readable_entries(root: Path) -> list[Path]:
 
 
 def read_marks(directory: Path) -> dict[str, HookMark]:
-    """Read the marks of a delivery, by event; unreadable marks are left out."""
+    """Return the reports that the hooks of a run have written, by event. Unreadable reports are left out."""
     found: dict[str, HookMark] = {}
     try:
         with open_folder(directory) as own, open_folder("marks", own) as marks:
@@ -133,12 +136,12 @@ def read_marks(directory: Path) -> dict[str, HookMark]:
 
 
 def has_ended(directory: Path) -> bool:
-    """Return whether a session's hooks, including the last, have all run."""
+    """Return whether all hooks of a run have written their reports, including the hook at the end."""
     return {START, STOP, END} <= read_marks(directory).keys()
 
 
 def find_write_error(directory: Path) -> str:
-    """Write a probe, and return why a delivery's folder accepts no marks, such as a full disk."""
+    """Return why the hooks cannot write to a run's folder, such as a full disk, or an empty string if they can."""
     try:
         with open_folder(directory) as own, open_folder("marks", own) as marks:
             replace_file("probe", b"\0" * _PROBE, marks, durable=False)
@@ -149,7 +152,7 @@ def find_write_error(directory: Path) -> str:
 
 
 def parse_mark(content: bytes) -> HookMark:
-    """Parse the content of a hook's mark file. Raises ``ValueError``."""
+    """Parse the report that a hook has written to a file. Raises ``ValueError``."""
     run, _, body = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(body)
     if not isinstance(facts, dict):

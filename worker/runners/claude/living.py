@@ -60,13 +60,10 @@ _TO_DIE = 12.0
 
 
 def fixed_part(settings: Settings, program: str, order: Order) -> str:
-    """Return a digest of everything that is fixed when a kept process starts.
+    """Return a digest of all options that a CLI process fixes at its start.
 
-    Empty if a process must end with its message: for read-only runs, tool rules, tools that start processes, or if a
-    required sandbox cannot be made.
-
-    Raises:
-        OSError: an input file cannot be read.
+    The digest is empty if a process must end with its message: for read-only runs, tool rules, tools that start
+    processes, or if a required sandbox cannot be made. Raises ``OSError`` if an input file cannot be read.
     """
     if order.read_only or order.tools or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
@@ -101,7 +98,10 @@ def _file_identity(path: Path) -> tuple[int, int]:
 def open_agent(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, fixed: str, stop: Stop
 ) -> ClaudeAgent | RunResult:
-    """Start a process for an order's session, or return a result that explains the failure. May block."""
+    """Start an agent process for the session of this run and return it, or return an error result.
+
+    The call may block.
+    """
     began, top, base = time.monotonic(), new_process_folder(order), cli_sessions.find_base(order)
     held = contextlib.ExitStack()
     held.callback(shutil.rmtree, top, ignore_errors=True)
@@ -127,14 +127,14 @@ def open_agent(
 
 
 def new_process_folder(order: Order) -> Path:
-    """Return the folder for a new process, and delete leftovers of the session's earlier processes."""
+    """Delete the folders of the session's earlier processes, and return the path for a new process's folder."""
     top = order.workdir / TRANSCRIPTS / KEPT / order.directory.name
     shutil.rmtree(top.parent, ignore_errors=True)
     return top
 
 
 def order_inside(order: Order, top: Path) -> Order:
-    """Return a copy of the order with the kept process's own folder."""
+    """Return a copy of the order whose working folder is inside the folder ``top`` of a process."""
     return replace(order, directory=top / "work", recorded=False)
 
 
@@ -150,7 +150,7 @@ def start_process(
     *more: str,
     noted: bool,
 ) -> StartedAgent | RunEnding:
-    """Start the CLI for several messages, in its own folder. Raises ``OSError``."""
+    """Start a CLI process that accepts several messages, in its own folder. Raises ``OSError``."""
     files.output_folder.mkdir(parents=True)
     prepare_files(inner, files.home_folder, settings)
     launch = command.build_launch(
@@ -160,7 +160,7 @@ def start_process(
 
 
 class ClaudeAgent:
-    """A process of the CLI that answers one message after the other."""
+    """A process of the Claude CLI that answers several messages, one after the other."""
 
     def __init__(
         self, begun: StartedAgent, held: contextlib.ExitStack, files: ProcessFiles, bounds: ResourceLimits
@@ -179,13 +179,16 @@ class ClaudeAgent:
         self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
-        """Return whether the process is alive and holds exactly the order's conversation. May block."""
+        """Return whether the process is alive and knows exactly the conversation that this run continues.
+
+        The call may block.
+        """
         self._base = cli_sessions.find_base(order)
         transcript = self._base.transcript
         return self._is_alive and self._process.is_silent and transcript is not None and transcript.stem == self._tip
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer one message; None if the process certainly never read the message."""
+        """Answer the message of this run and return the result, or None if the process certainly did not read it."""
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, build_message_prompt(order, self._base), began, begun=not files.asked)
@@ -223,7 +226,7 @@ class ClaudeAgent:
         )
 
     def _check_message(self, message: Exchange) -> None:
-        """Close the input once the message has ended without confirmation."""
+        """Close the standard input if the message has ended but the CLI does not confirm its end."""
         if not message.watched:
             return
         if self._process.output_ended:
@@ -241,7 +244,7 @@ class ClaudeAgent:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._check_message, message)
 
     def _send_message(self, message: Exchange) -> bool:
-        """Record and send a message; False if the process does not read the message. May block."""
+        """Record and send a message, and return whether the process has read the message. The call may block."""
         if self._door and self._files.was_there:
             try:
                 self._files.calls = self._door.count_calls()
@@ -259,7 +262,7 @@ class ClaudeAgent:
     def _settle_message(
         self, message: Exchange, begun: StartedAgent, stop: Stop, footprint: ResourceUsage, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a complete message while its process lives; None in doubt."""
+        """Return the result of a message that is certainly complete while its process keeps running, or None."""
         reach("agent.ended")
         files = self._files
         supervision = begun.supervision
@@ -298,7 +301,7 @@ class ClaudeAgent:
         return self._process.wait_for_end(0) is not None or self._process.known_end is not None
 
     def _wait_until_alone(self, message: Exchange) -> bool:
-        """Return whether the process is alive, silent and without children. Waits up to 0.1 s."""
+        """Wait up to 0.1 s until the process is silent and has no children, and return whether it is."""
         give_up = time.monotonic() + _TO_BE_ALONE
         while not (alone := self._is_alone(message)) and not self._is_gone and time.monotonic() < give_up:
             time.sleep(_TO_BE_ALONE / 5)
@@ -314,7 +317,7 @@ class ClaudeAgent:
     def _conclude_message(
         self, message: Exchange, begun: StartedAgent, report: AgentExit, stop: Stop, emit: Emit
     ) -> RunResult | None:
-        """Return the result of a message whose process has ended; None for a message that was never read."""
+        """Return the result of a message whose process has ended, or None if the process never read the message."""
         files, ending = self._files, begun.build_ending(report)
         if not message.taken_at and files.was_there and not ending.cause and not find_stop_reason(stop):
             return None
@@ -329,16 +332,16 @@ class ClaudeAgent:
         return files.build_result(message, completion, left, ending, emit)
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process idle; the guard kills an idle process at ``until``."""
+        """Mark the process as idle, so that its guard kills it at the ``time.monotonic()`` value ``until``."""
         self._process.extend_lease(until)
         self._process.call_at_end(functools.partial(idle_agents.shared_idle_agents().remove_ended, self))
 
     def measure_memory(self) -> int:
-        """Return the bytes that ending the process would free. May block."""
+        """Return how many bytes of memory would become free if the process ended. The call may block."""
         return self._weight.measure(self._pids)
 
     def close(self) -> None:
-        """End the process, remove its files, and wait until it is gone."""
+        """End the process, remove its files, and wait until the process is gone."""
         self.can_be_kept = False
         if self._process.wait_for_end(0) is None:
             self._process.terminate_agent(0)

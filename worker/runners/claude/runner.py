@@ -38,23 +38,26 @@ from worker.runners.witnessed import check_observed_calls
 
 
 class ClaudeCliRunner(ProcessRunner):
-    """Runs ``claude -p`` once; ``claude_cli:opus`` names a model."""
+    """A runner for the Claude CLI. An option, as in ``claude_cli:opus``, names the model."""
 
     name = "claude_cli"
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, in the session's idle process if possible."""
+        """Run the agent once and return its result, in the session's idle process if there is one."""
         limits = agent_life.WarmLimits.from_settings(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
         return await idle_agents.shared_idle_agents().run_message(self, limits, order, emit, stop)
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, in a process that ends with the run."""
+        """Run the agent once in a new process that ends with the run, and return the result."""
         return await super().run_async(order, emit, stop)
 
     def fixed_part(self, order: Order) -> str:
-        """Return the part of an order that is fixed at process start; empty if no process can be kept."""
+        """Return a digest of the options that a process fixes at its start.
+
+        The digest is empty if no process can be kept.
+        """
         settings = self._settings.of_model(order.model)
         try:
             return living.fixed_part(settings, find_program(settings), order)
@@ -62,7 +65,7 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a run alone reports the reason
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a finished delivery or message, or None."""
+        """Return the result of a run that had ended before its worker died, otherwise None."""
         found = recording.read_recording(order.directory)
         files = exchange.read_process_files(found)
         if found is None or files is None:
@@ -71,12 +74,15 @@ class ClaudeCliRunner(ProcessRunner):
         return self._accept_adopted(order, lambda: exchange.adopt_message(order, files, found, prices))
 
     def open_agent(self, order: Order, fixed: str, stop: Stop) -> living.ClaudeAgent | RunResult:
-        """Start a process for several messages of the order's session. May block."""
+        """Start an agent process for the session of this run and return it, or return an error result.
+
+        The call may block.
+        """
         settings = self._settings.of_model(order.model)
         return living.open_agent(self._agents, settings, find_program(settings), order, fixed, stop)
 
     def spare_part(self, order: Order) -> str:
-        """Return the part of an order that a spare process must share with the order."""
+        """Return a digest of the options that a spare process must have in common with the run."""
         settings = self._settings.of_model(order.model)
         try:
             return spare.spare_part(settings, find_program(settings), order)
@@ -84,14 +90,17 @@ class ClaudeCliRunner(ProcessRunner):
             return ""  # a cold start reports the reason
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
-        """List the kinds of spare processes that workers wanted after ``since``."""
+        """Return an example order for each kind of spare process wanted after ``since``, each with its time."""
         try:
             return list(spare.wanted_kinds(self._settings, since))
         except OSError:
             return []
 
     def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
-        """Start a spare process for future sessions with similar orders. May block."""
+        """Start a spare process for runs like this one and return it, or return None if that is impossible.
+
+        The call may block.
+        """
         settings = self._settings.of_model(order.model)
         try:
             return spare.open_spare(self._agents, settings, find_program(settings), order, part, until)
@@ -99,7 +108,7 @@ class ClaudeCliRunner(ProcessRunner):
             return None
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare folders and command line; a missing program is a configuration error."""
+        """Prepare the run's folders and command, or return an error result, for example if the CLI is missing."""
         settings = self._settings.of_model(order.model)
         try:
             program = find_program(settings)
@@ -117,7 +126,7 @@ class ClaudeCliRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> RunReader:
-        """Return a reader for an earlier run's recording."""
+        """Return a reader that turns the recording of an earlier run into a result."""
         home = home_folder(order)
         return self._build_reader(order, home, cli_sessions.find_base(order))
 

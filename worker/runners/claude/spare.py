@@ -53,12 +53,9 @@ _RULES, _CLAIM = "rules", "claim"
 
 
 def spare_part(settings: Settings, program: str, order: Order) -> str:
-    """Return a digest of everything that a spare process for this order is started with.
+    """Return a digest of the options with which a spare process for this run is started.
 
-    Empty if the order can use no spare process.
-
-    Raises:
-        OSError: an input file cannot be read.
+    The digest is empty if the run can use no spare process. Raises ``OSError`` if an input file cannot be read.
     """
     boxed = box.choose_isolation(settings.box, wanted=True).kind != "none"
     if boxed or order.read_only or order.tools or cli_sessions.find_base(order).transcript is not None:
@@ -91,7 +88,7 @@ def _note_demand(settings: Settings, order: Order) -> None:
 
 
 def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
-    """Yield the kinds of spare processes wanted after ``since``, with the times of the requests.
+    """Yield an example order for each kind of spare process wanted after ``since``, with the time of the request.
 
     Raises:
         OSError: the folder cannot be read.
@@ -109,7 +106,7 @@ def wanted_kinds(settings: Settings, since: float) -> Iterator[tuple[float, Orde
 
 @dataclass(frozen=True)
 class _NeverStop:
-    """A stop request that never comes."""
+    """A stop request that never comes, for processes that no run is using yet."""
 
     lease_ends: float
     reason: str = ""
@@ -118,7 +115,10 @@ class _NeverStop:
 def open_spare(
     agents: AgentProcesses, settings: Settings, program: str, order: Order, part: str, until: float
 ) -> ClaudeSpare | None:
-    """Start a spare process for orders like this one, or return None. May block."""
+    """Start a spare process for runs like this one and return it, or return None if that is impossible.
+
+    The call may block.
+    """
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _anonymous_order(order.model, order.option, mark, top)
@@ -164,7 +164,7 @@ def _sweep_spares(place: Path) -> None:
 
 
 class ClaudeSpare(ClaudeAgent):
-    """A spare process of the CLI, which waits for its session."""
+    """A process of the Claude CLI that was started in advance and waits for its session."""
 
     def __init__(
         self,
@@ -180,7 +180,10 @@ class ClaudeSpare(ClaudeAgent):
         self._settings, self._own = settings, own
 
     def bind_session(self, order: Order, fixed: str) -> bool:
-        """Assign the process to the order's session; False if the process must be closed instead. May block."""
+        """Assign the process to the run's session. Return False if the process must be closed instead.
+
+        The call may block.
+        """
         began, files, before = time.monotonic(), self._files, self._files.top
         if not self._is_alive:
             return False
@@ -199,7 +202,7 @@ class ClaudeSpare(ClaudeAgent):
         return claimed
 
     def _request_claim(self, inner: Order, home: Path) -> bool:
-        """Ask the CLI to join the session with the session's permissions."""
+        """Ask the CLI process to join the session, and return whether the process has accepted."""
         rights = json.loads(build_settings(inner, home, self._settings))["permissions"]
         waiting = json.loads(build_settings(self._own, self._files.home_folder, self._settings))["permissions"]
         rights["deny"] += waiting["deny"]  # under its old name
@@ -219,7 +222,7 @@ class ClaudeSpare(ClaudeAgent):
         return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
 
     def _read_answers(self) -> dict[str, dict[str, Any]]:
-        """Read the CLI's answers to both requests, by name."""
+        """Return the CLI's answers to the requests, by the name of the request."""
         found: dict[str, dict[str, Any]] = {}
         rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
         while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:

@@ -24,7 +24,7 @@ except Exception as error:
 
 
 def decide_call(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the hook's decision on a call and its reason; an empty decision leaves it to the CLI's permissions.
+    """Return the decision on a tool call and its reason. If the decision is empty, the CLI's own permissions decide.
 
     ``call`` is the CLI's description; ``order`` is the content of the rules file.
     """
@@ -56,7 +56,7 @@ def decide_call(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str,
 
 
 def main() -> int:
-    """Print the decision, or block the call with exit code 2."""
+    """Read a tool call from standard input and print the decision. Return 0, or 2 to block the call after a failure."""
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         word, why = decide_call(json.load(sys.stdin), order)

@@ -20,7 +20,7 @@ _STDERR_TAIL = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentExit:
-    """How the processes of a run ended.
+    """Describes how the processes of a run ended.
 
     Attributes:
         code: exit code, or the negative signal number; None if unknown or never started.
@@ -40,9 +40,9 @@ class AgentExit:
 
 
 class AgentProcess:
-    """One agent process started by the guard; ``close`` frees its descriptors.
+    """An agent process that the guard has started, with its input, its output and its end.
 
-    Its owner is one thread that calls ``read_output``, or, after ``attach``, an event loop.
+    Its owner is one thread that calls ``read_output``, or, after ``attach_loop``, an event loop.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AgentProcess:
             self._poll.register(fd, select.POLLIN)
 
     def read_output(self, seconds: float) -> bytes | None:
-        """Return the next piece of standard output; empty after ``seconds``, None at its end."""
+        """Return the next piece of standard output, or empty bytes if none comes in time, or None at its end."""
         if self._stdout not in self._fds:
             return None
         piece: bytes | None = b""
@@ -105,7 +105,10 @@ class AgentProcess:
         return data
 
     def set_recording(self, recording: RunRecording | None) -> None:
-        """Redirect the recording of standard output while nobody reads it. May block."""
+        """Record the standard output in another file from now on. Nobody may be reading the output.
+
+        The call may block.
+        """
         before, self._recording = self._recording, recording
         if before:
             before.close()
@@ -122,11 +125,10 @@ class AgentProcess:
         on_end: Callable[[], object],
         orders: Executor,
     ) -> None:
-        """Let an event loop read the outputs. Call this method in that loop.
+        """Let an event loop read the process's outputs, and call ``hear`` with each piece of standard output.
 
-        ``hear`` gets pieces of standard output; ``on_end`` is called at the end, when
-        ``read_output(0)`` returns the rest.
-        ``orders`` sends orders to the guard, which may block.
+        Call this method in that loop. ``on_end`` is called at the end, when ``read_output(0)`` returns the rest.
+        ``orders`` runs the requests to the guard, which may block.
         """
         send, self._loop = self._send_now, loop
 
@@ -148,13 +150,16 @@ class AgentProcess:
         loop.call_soon(on_end)
 
     def detach_loop(self) -> None:
-        """Stop the event loop's reading, in that loop; afterwards any thread may own the process."""
+        """Stop reading the outputs in the event loop. Afterwards any thread may read them."""
         loop, self._loop = self._loop, None
         for fd in self._fds if loop else ():
             loop.remove_reader(fd)  # type: ignore[union-attr]
 
     def write_input(self, content: bytes, seconds: float) -> bool:
-        """Write to standard input; False if the input is closed or not read within ``seconds``. May block."""
+        """Write to standard input, and return False if the agent does not read the content within ``seconds``.
+
+        The call may block.
+        """
         writable, give_up, rest = select.poll(), time.monotonic() + seconds, memoryview(content)
         if self._stdin < 0:
             return False
@@ -171,7 +176,7 @@ class AgentProcess:
         return True
 
     def close_input(self) -> None:
-        """Close standard input, so that the agent reads its end. Thread-safe."""
+        """Close standard input, so that the agent sees the end of its input. Thread-safe."""
         with self._lock:
             stdin, self._stdin = self._stdin, -1
         if stdin >= 0:
@@ -179,16 +184,16 @@ class AgentProcess:
 
     @property
     def output_ended(self) -> bool:
-        """Return whether standard output has ended; the process may still run."""
+        """Return whether standard output has ended. The process may still be running."""
         return self._stdout not in self._fds
 
     @property
     def is_silent(self) -> bool:
-        """Return whether both outputs are open and no output is unread."""
+        """Return whether standard output and standard error are both open and have no unread data."""
         return len(self._fds) == 2 and not self._poll.poll(0)
 
     def call_at_end(self, report: Callable[[], object]) -> None:
-        """Call ``report`` at the end of the process, in any thread."""
+        """Call ``report`` when the process has ended. The call may come from any thread."""
         with self._lock:
             if not self._ended.is_set():
                 self._on_end = report
@@ -196,7 +201,7 @@ class AgentProcess:
         report()
 
     def read_stderr(self) -> str:
-        """Return the last 4 kB of standard error, after the end."""
+        """Return the last 4 kB of standard error. Call this method after the process has ended."""
         with contextlib.suppress(BlockingIOError):
             for fd in self._fds - {self._stdout}:
                 while data := os.read(fd, 65_536):
@@ -204,23 +209,23 @@ class AgentProcess:
         return self._tail.decode("utf-8", "replace")
 
     def wait_for_end(self, seconds: float) -> AgentExit | None:
-        """Wait up to ``seconds`` for the end of all processes."""
+        """Wait up to ``seconds`` for all processes to end, and return how they ended, or None if they still run."""
         return self._exit if self._ended.wait(seconds) else None
 
     def extend_lease(self, lease_ends: float) -> None:
-        """Extend the lease: the guard kills the agent at this ``time.monotonic()``."""
+        """Tell the guard to kill the agent only at this ``time.monotonic()`` value."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def terminate_agent(self, grace: float) -> None:
-        """Send SIGTERM to the process group, and SIGKILL ``grace`` seconds later."""
+        """Send SIGTERM to the agent's process group, and SIGKILL ``grace`` seconds later."""
         self._send({"do": "terminate", "mark": self.mark, "grace": grace})
 
     def kill_guard(self) -> None:
-        """Kill a guard that ignores orders, and all its agents."""
+        """Kill the guard, which ignores requests, together with all its agents."""
         self._kill_guard()
 
     def close(self) -> None:
-        """Close the descriptors and the recording."""
+        """Close all file descriptors and the recording."""
         self.close_input()
         if self._recording:
             self._recording.close()
@@ -229,7 +234,7 @@ class AgentProcess:
             self._close_output(fd)
 
     def report_end(self, report: AgentExit) -> None:
-        """Record the guard's report of the end, and notify the owner."""
+        """Record how the process ended, as the guard reports, and notify those who wait for the end."""
         with self._lock:
             self._exit = report
             self._ended.set()

@@ -8,11 +8,11 @@ _LONGEST_SIZE = 16_384
 
 
 class BrokenFraming(ConnectionError):
-    """The framing of a response is malformed."""
+    """Raised when the framing of an HTTP response body is malformed."""
 
 
 class BodyFraming:
-    """Tracks the framing of one response body."""
+    """Finds the end of one HTTP response body while the bytes of the response arrive."""
 
     def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
         self._chunked = headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
@@ -26,11 +26,11 @@ class BodyFraming:
 
     @property
     def until_closed(self) -> bool:
-        """Return whether the body ends only when the connection closes."""
+        """Return whether the body ends only when the connection is closed."""
         return self._left is None
 
     def read_body(self, raw: bytes) -> bytes:
-        """Return the body bytes in a raw piece of the response. Raises ``BrokenFraming``."""
+        """Return the bytes of the body that a raw piece of the response contains. Raises ``BrokenFraming``."""
         if self._chunked:
             return b"".join(self._read_chunks(raw))
         if self._left is None:

@@ -40,12 +40,12 @@ _proven: set[tuple[str, ...]] = set()
 
 
 class SandboxError(Exception):
-    """A required sandbox cannot be made; the message gives the reason."""
+    """Raised when a required sandbox cannot be created. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxMount:
-    """A file or folder mounted in the sandbox at its own path; later mounts cover earlier ones."""
+    """A file or folder that appears in the sandbox under its own path. Later mounts cover earlier ones."""
 
     path: Path
     writable: bool = False
@@ -53,20 +53,20 @@ class SandboxMount:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The isolation of an agent: the sandbox program, and ``cut`` if it has a separate network."""
+    """Says how an agent is isolated: by which sandbox program, and whether it has a separate network (``cut``)."""
 
     kind: Literal["bubblewrap", "none"] = "none"
     cut: bool = False
 
 
 def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
-    """Choose the isolation of an agent by ``HELIX_BOX``: off, auto or required.
+    """Return how to isolate an agent in a mode of ``HELIX_BOX``: ``off``, ``auto`` or ``required``.
 
     In mode auto, an agent gets a sandbox if it is ``wanted`` (its model chooses its actions) and the machine can make
     one.
 
     Raises:
-        BoxError: a sandbox is required but cannot be made here.
+        SandboxError: a sandbox is required but cannot be made here.
     """
     if mode == "off" or (mode == "auto" and not wanted):
         return Isolation()
@@ -77,7 +77,7 @@ def choose_isolation(mode: str, *, wanted: bool) -> Isolation:
 
 
 def uses_sandbox(mode: str) -> bool:
-    """Return whether agents controlled by a model get a sandbox in this ``HELIX_BOX`` mode."""
+    """Return whether agents whose model chooses their actions run in a sandbox in this mode of ``HELIX_BOX``."""
     try:
         return choose_isolation(mode, wanted=True).kind != "none"
     except SandboxError:
@@ -85,19 +85,19 @@ def uses_sandbox(mode: str) -> bool:
 
 
 def find_obstacle() -> str:
-    """Return why this machine cannot make a sandbox, or an empty text."""
+    """Return why this machine cannot create a sandbox, or an empty string if it can."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
     return _try_command(sandbox_command(["true"], Path("/usr"), (), cut=False), "a box")
 
 
 def find_network_obstacle() -> str:
-    """Return why a sandbox cannot have a separate network here, or an empty text."""
+    """Return why this machine cannot give a sandbox a separate network, or an empty string if it can."""
     return find_obstacle() or _try_command(sandbox_command(["true"], Path("/usr"), ()), "a box with its own network")
 
 
 def find_weakness() -> str:
-    """Describe the protections that a sandbox lacks on this machine."""
+    """Return a description of the protections that a sandbox on this machine lacks, or an empty string."""
     lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
     program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
     if (options := user_namespace_options(program)) != best:
@@ -112,7 +112,7 @@ def find_weakness() -> str:
 
 
 def user_namespace_options(program: str) -> tuple[str, ...]:
-    """Return the options for the strongest user namespace this machine can make."""
+    """Return the options of bubblewrap for the strongest user namespace that this machine can create."""
     known = (options for options in _OWN_USERS if _supports_options(program, options))
     return next((options for options in known if not _try_command(_trial_command(program, options), "it")), ())
 
@@ -148,7 +148,7 @@ def sandbox_command(
     tmp_mb: int = 0,
     hidden: Iterable[Path] = (),
 ) -> list[str]:
-    """Build the command that runs ``argv`` in a sandbox with ``cwd`` as working directory.
+    """Return the command that runs ``argv`` in a sandbox with ``cwd`` as its working directory.
 
     Later ``binds`` cover earlier ones. ``cut`` gives a separate network. ``tmp_mb`` limits ``/tmp`` and ``/dev/shm``,
     in MiB; 0 means half of the memory. Paths in ``hidden`` are masked.
@@ -201,7 +201,7 @@ def _read_help(program: str) -> str:
 
 
 def start_command(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
-    """Build the command that starts ``argv`` inside a sandbox through ``sandbox_entry.py``.
+    """Return the command that starts ``argv`` inside a sandbox, connected to the model proxy.
 
     ``door`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
     ``LISTENER_MOUNTS``.
@@ -211,7 +211,7 @@ def start_command(argv: Sequence[str], door: Path | None, processes: int) -> lis
 
 
 def own_process_ids(made: Isolation) -> frozenset[int]:
-    """Return the process ids, inside a sandbox, of bubblewrap, the agent and the listener of ``sandbox_entry.py``."""
+    """Return the ids, inside a sandbox, of the processes that belong to the sandbox itself or are the agent."""
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
@@ -219,13 +219,13 @@ LISTENER_MOUNTS = tuple(SandboxMount(Path(path)) for path in dict.fromkeys((sys.
 
 
 def insert_mount(own: SandboxMount, others: Sequence[SandboxMount]) -> list[SandboxMount]:
-    """Insert ``own`` into a list of mounts so that no parent folder's mount covers it."""
+    """Return the mounts with ``own`` added in a position where no mount of a parent folder covers it."""
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 
 
 def _unreadable_paths(folder: Path) -> Iterator[Path]:
-    """Yield the paths below a folder that are not world-readable."""
+    """Yield the paths below a folder that other users may not read."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -251,5 +251,5 @@ def _hidden_in_proc() -> list[str]:
 
 
 def find_sandbox_error(stderr: str) -> str:
-    """Return bubblewrap's own error message from standard error, if any."""
+    """Return the error message that bubblewrap wrote to standard error, or an empty string."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

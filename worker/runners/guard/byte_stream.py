@@ -17,7 +17,7 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 
 class ByteStream(asyncio.BufferedProtocol):
-    """One connection as an ``asyncio.BufferedProtocol``; all methods run in its loop."""
+    """A TCP or unix connection that stops reading while its peer is slow. All methods run in the event loop."""
 
     def __init__(self, connected: Callable[[ByteStream], object] | None = None) -> None:
         """Create a stream that calls ``connected`` once its connection is made."""
@@ -35,7 +35,7 @@ class ByteStream(asyncio.BufferedProtocol):
         self.source: ByteStream | None = None
 
     async def read_piece(self, size: int = _PIECE) -> bytes:
-        """Return received data, at most ``size`` bytes; empty at the end. Raises ``OSError``."""
+        """Return up to ``size`` bytes of received data, or empty bytes at the end. Raises ``OSError``."""
         if not self._came and not self._over:
             self.resume_receiving()
             self._waiting = asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ class ByteStream(asyncio.BufferedProtocol):
         return piece
 
     async def read_head(self, most: int) -> bytes:
-        """Return the data up to and including the first blank line; keep the rest for ``read_piece``.
+        """Return the received data up to the first blank line. ``read_piece`` returns the data after the blank line.
 
         Raises:
             OSError: the connection ended first.
@@ -67,7 +67,7 @@ class ByteStream(asyncio.BufferedProtocol):
         return said[: found.end()]
 
     async def write_data(self, data: bytes) -> None:
-        """Send data and wait while the peer is slow. Raises ``OSError``."""
+        """Send data, and wait while the peer is too slow to receive more. Raises ``OSError``."""
         self.send_data(data)
         if self._full:
             await asyncio.shield(self._full)
@@ -75,12 +75,12 @@ class ByteStream(asyncio.BufferedProtocol):
             raise ConnectionError("the connection is closed") from self._broke
 
     def send_data(self, data: bytes) -> None:
-        """Send data without waiting; pause ``source`` if the peer is slow."""
+        """Send data without waiting. If the peer is too slow, the connection ``source`` stops receiving."""
         if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
     def forward_to(self, take: Callable[[bytes], object]) -> None:
-        """Pass all received data to ``take`` from now on; an empty piece marks the end."""
+        """Pass all received data to the callback ``take`` from now on. An empty piece marks the end."""
         self._take = take
         if self._came:
             piece, self._came = bytes(self._came), bytearray()
@@ -90,17 +90,20 @@ class ByteStream(asyncio.BufferedProtocol):
         self.resume_receiving()
 
     def pause_receiving(self) -> None:
-        """Stop receiving data for now."""
+        """Stop receiving data until ``resume_receiving`` is called."""
         if self._transport and not self._over:
             self._transport.pause_reading()
 
     def resume_receiving(self) -> None:
-        """Continue receiving data."""
+        """Receive data again after ``pause_receiving``."""
         if self._transport and not self._over and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def keep_idle(self, spoilt: Callable[[ByteStream], object]) -> bool:
-        """Keep the connection idle for reuse; return False if the connection is unusable."""
+        """Keep the connection open for reuse, and return whether the connection is usable.
+
+        ``spoilt`` is called if the idle connection receives data or ends.
+        """
         if self._came or self._over or self._transport is None or self._transport.is_closing():
             return False
         self.source = None
@@ -108,24 +111,24 @@ class ByteStream(asyncio.BufferedProtocol):
         return True
 
     def reuse(self) -> ByteStream:
-        """Reuse an idle connection: received data goes to ``read_piece`` again."""
+        """Return this idle connection for a new request. ``read_piece`` returns its data again."""
         self._take = None
         return self
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Upgrade the connection to TLS. Raises ``OSError`` if the certificate is not valid for ``host``."""
+        """Encrypt the connection with TLS. Raises ``OSError`` if the certificate is not valid for ``host``."""
         loop, plain = asyncio.get_running_loop(), self._transport
         self.resume_receiving()
         self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)
 
     def end_sending(self) -> None:
-        """Close the sending side of the connection."""
+        """Tell the peer that no more data will be sent. Data can still be received."""
         with contextlib.suppress(OSError):
             if self._transport and self._transport.can_write_eof():
                 self._transport.write_eof()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection in both directions."""
         if self._transport:
             self._transport.close()
 

@@ -36,7 +36,10 @@ _TO_SNIFF = 16
 
 
 class CallObserver:
-    """Observes one call; used by one thread, except ``current_call``."""
+    """Observes the request and the response of one model call, and reports how the call ended.
+
+    Used by one thread, except ``current_call``.
+    """
 
     def __init__(
         self,
@@ -57,18 +60,18 @@ class CallObserver:
         self._unreadable = ""
 
     def observe_request(self, body: bytes, model: str, *, tools: bool) -> None:
-        """Observe the request body, the model that it names, and whether it offers ``tools``."""
+        """Record the body of the request, the model that it names, and whether it offers tools to the model."""
         self._body, self._sent = bytearray(body), len(body)
         self._call = replace(self._call, model=clean_word(model), tools=tools)
         self._report(self, self.current_call())
 
     def log_refusal(self, status: int, word: str) -> None:
-        """Log that the proxy refused the call because of ``word``."""
+        """Record that the proxy refused the call. ``word`` names what was not allowed."""
         self._call, self._facts = replace(self._call, status=status), {"word": clean_word(f"model proxy: {word}")}
         self.end_call(whole=True)
 
     def observe_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Observe the response head; header names are in lower case."""
+        """Record the status and the headers of the response. Header names are in lower case."""
         self._asked(self)
         wait = find_wait({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
         self._call = replace(self._call, status=status, retry_after=wait)
@@ -84,7 +87,7 @@ class CallObserver:
                 self._unreadable = f"content-encoding:{other.decode('latin-1')}"
 
     def observe_body(self, piece: bytes, *, whole: bool = False) -> None:
-        """Observe a piece of the response body; ``whole`` marks the last piece."""
+        """Record a piece of the response's body. ``whole`` marks the last piece."""
         unknown = "end" not in self._facts
         self._bytes += len(piece)
         self._events += piece.count(b"data:") if self._streamed else 0
@@ -124,7 +127,7 @@ class CallObserver:
         self._parse_events(lines)
 
     def _buffer_event(self, rest: bytes) -> None:
-        """Buffer the start of an event; of a too long event only the end."""
+        """Keep the beginning of an incomplete event. If the event is too long, keep only its end."""
         self._kept += rest
         if len(self._kept) > _MOST_KEPT:
             self._too_long = True
@@ -136,7 +139,7 @@ class CallObserver:
             self._parse_event(event)
 
     def _parse_event(self, event: bytes) -> None:
-        """Parse one event; some services omit the blank line before the next event."""
+        """Parse one server-sent event. Some services omit the blank line between two events."""
         data = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
         if not self._merge_facts(b"\n".join(data)) and len(data) > 1:
             for each in data:
@@ -154,7 +157,10 @@ class CallObserver:
         return True
 
     def end_call(self, *, whole: bool, why: str = "") -> None:
-        """End the call: its response is ``whole``, or broke off because of ``why``. Only the first call counts."""
+        """Record the end of the call. The response is ``whole``, or was cut off for the reason ``why``.
+
+        Only the first end counts.
+        """
         if self._over:
             return
         self._over = True
@@ -168,21 +174,21 @@ class CallObserver:
         self._kept, self._beginning, self._body = bytearray(), bytearray(), bytearray()
 
     def current_call(self) -> ModelCall:
-        """Return the call as known now. Thread-safe."""
+        """Return the call with all facts known so far. Thread-safe."""
         return replace(self._call, **self._known_facts(whole=False, why=""))
 
     @functools.cached_property
     def request(self) -> CallRequest:
-        """Return the parsed request; valid once the whole request has passed."""
+        """Return the parsed request. The whole request must have been observed before."""
         return parse_request(bytes(self._body))
 
     @property
     def text(self) -> str:
-        """Return the beginning of the text that the model wrote."""
+        """Return the beginning of the text that the model has written."""
         return extract_answer(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known_facts(self, whole: bool, why: str) -> Facts:
-        """Return all known facts about the call, with digests of its text."""
+        """Return all known facts about the call, with hashes of the text that the model wrote."""
         found = self._collect_facts(whole, why)
         goes_on = found["end"] in WENT_ON
         if not (goes_on and self._call.tools):
@@ -214,7 +220,7 @@ class CallObserver:
         return {**facts, "model": model}
 
     def _estimate_tokens(self, facts: Facts) -> Facts:
-        """Estimate tokens, rather too high, if the provider gave no final numbers."""
+        """Return an estimate of the tokens, rather too high, for a call without final numbers from the provider."""
         said = self._bytes // _BYTES
         if self._streamed:
             said = max(self._events, (self._bytes - _FRAME * self._events) // _BYTES)

@@ -21,7 +21,7 @@ _NUMBER = "call"
 
 
 class CallLog:
-    """The model calls of one run, appended to the file ``path`` as they change. Thread-safe."""
+    """Records the model calls of one run, in memory and in the file ``path``. Thread-safe."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class CallLog:
         self.failures = 0
 
     def observe_call(self, path: str) -> CallObserver | None:
-        """Start observing a call; None if the path is not a model call."""
+        """Return an observer for a new call, or None if the path does not belong to a model call."""
         api = find_api(path)
         if api is None:
             return None
@@ -77,7 +77,7 @@ class CallLog:
                 self._mark_repeated(number)
 
     def _mark_rewritten(self, listening: CallObserver) -> None:
-        """Mark earlier failed calls whose text this call wrote again, although its request has other words."""
+        """Mark earlier failed calls as repeated if this call wrote their text again."""
         for number in list(self._unmet):
             call = self._calls.get(number)
             if isinstance(call, ModelCall) and (found := find_digests(call.digests, listening.text)):
@@ -96,7 +96,7 @@ class CallLog:
                 lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
     def count_calls(self) -> int:
-        """Return how many calls have begun, for use as ``since`` in ``observed_calls``."""
+        """Return how many calls have begun so far. ``observed_calls`` accepts this number as ``since``."""
         with self._lock:
             self._since, self._left_out, self._sums = self._begun, 0, {}
             return self._begun
@@ -110,17 +110,17 @@ class CallLog:
 
 
 def call_log_path(directory: Path) -> Path:
-    """Return the call log's path, next to a delivery's folder."""
+    """Return the path of a run's call log, which is next to the run's folder."""
     return directory.with_name(f"{directory.name}{CALLS}")
 
 
 def read_adopted_calls(directory: Path, since: int = 0) -> ObservedCalls | None:
-    """Read the call log of a run whose worker died, without the first ``since`` calls."""
+    """Return the logged model calls of a run whose worker died, without the first ``since`` calls."""
     return read_call_log(call_log_path(directory), since)
 
 
 def read_call_log(path: Path, since: int = 0) -> ObservedCalls | None:
-    """Read a call log, without the first ``since`` calls; None if it is missing."""
+    """Return the model calls in a log file without the first ``since`` calls, or None if the file is missing."""
     try:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):

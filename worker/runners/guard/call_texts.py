@@ -27,7 +27,7 @@ _ASKS_ON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """The request of one model call, with hashes instead of long texts.
+    """The parts of a model call's request that show whether another call repeats or continues the call.
 
     Attributes:
         pieces: hashes of the texts in the last message.
@@ -57,7 +57,7 @@ class CallRequest:
 
 
 def parse_request(body: bytes) -> CallRequest:
-    """Parse the body of a model call; an unreadable body gives an empty request."""
+    """Parse the body of a model call. An unreadable body gives an empty request."""
     try:
         asked: Any = json.loads(body)
         opening = " ".join(text for name in _OPENINGS for text in find_texts(asked.get(name)))
@@ -74,7 +74,7 @@ def parse_request(body: bytes) -> CallRequest:
 
 
 def extract_answer(body: bytes, *, streamed: bool) -> str:
-    """Return the text that a model wrote, with tool calls and without reasoning."""
+    """Return the text that a model wrote in a response, with its tool calls and without its reasoning."""
     pieces: list[str] = []
     for event in re.findall(rb"^data:(.*)$", body, re.MULTILINE) if streamed else [body]:
         with contextlib.suppress(ValueError, RecursionError):
@@ -83,7 +83,7 @@ def extract_answer(body: bytes, *, streamed: bool) -> str:
 
 
 def find_texts(value: object) -> Iterator[str]:
-    """Yield the texts in a part of a request or response body."""
+    """Yield the texts in a part of a request's or a response's JSON."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

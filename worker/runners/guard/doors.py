@@ -34,7 +34,7 @@ _UNKNOWN = ModelCall(api="messages", end=ModelCallEnd.UNKNOWN, word="the door is
 
 
 class ProxyProcess:
-    """Connection to the model proxy process. Thread-safe."""
+    """The connection to the process that runs the model proxies of a worker. Thread-safe."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -55,7 +55,7 @@ class ProxyProcess:
         self._connection = ours
 
     def send_request(self, name: str, *given: Any) -> Any:
-        """Send a request to the proxy process and return its answer. Raises ``OSError``."""
+        """Call the method ``name`` in the proxy process and return its result. Raises ``OSError``."""
         with self._lock:
             if self.gone:
                 raise ConnectionError("the doors' process has ended")
@@ -73,7 +73,7 @@ class ProxyProcess:
         return answer
 
     def close(self) -> None:
-        """End the process and all its proxies."""
+        """End the proxy process, and with it all its model proxies."""
         with self._lock:
             self._end_process()
 
@@ -88,7 +88,7 @@ class ProxyProcess:
 
 @dataclass(frozen=True, slots=True)
 class ModelProxy:
-    """The model proxy of one run, with its address: a socket path or a URL."""
+    """The model proxy of one run. Its address is the path of a socket or a URL."""
 
     address: str
     _doors: ProxyProcess
@@ -96,17 +96,20 @@ class ModelProxy:
     _calls: Path | None
 
     def count_calls(self) -> int:
-        """Return how many calls have begun. Raises ``OSError`` if the proxy is gone."""
+        """Return how many model calls of the run have begun. Raises ``OSError`` if the proxy is gone."""
         return int(self._doors.send_request("count", self._number))
 
     def count_failures(self) -> int:
-        """Return how many of the latest calls failed in a row."""
+        """Return how many model calls have failed in a row up to now."""
         with contextlib.suppress(OSError):
             return int(self._doors.send_request("failures", self._number))
         return 0
 
     def observed_calls(self, since: int = 0) -> ObservedCalls:
-        """Return the calls after the first ``since``; read from the call log if the proxy is gone."""
+        """Return the run's model calls without the first ``since``.
+
+        If the proxy is gone, they are read from the call log.
+        """
         try:
             found = self._doors.send_request("seen", self._number, since)
         except OSError:
@@ -117,7 +120,7 @@ class ModelProxy:
 
 @contextlib.contextmanager
 def open_proxy(outbound: AllowedDestinations, calls: Path | None, *, boxed: bool) -> Iterator[ModelProxy]:
-    """Open the model proxy of one run, and close it with all its connections afterwards.
+    """Open the model proxy of one run, and close the proxy and its connections at the end of the ``with`` block.
 
     ``calls`` is the file of the call log. ``boxed`` gives a unix socket; otherwise the address is a secret loopback
     URL.

@@ -29,7 +29,7 @@ _WEIGHED_SECONDS, _GROWN = 60.0, 16 * _MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLimits:
-    """Resource limits of a run; 0 means unlimited.
+    """The limits on the memory, processes and files of one run. 0 means unlimited.
 
     Attributes:
         processes: processes and threads together.
@@ -46,17 +46,20 @@ class ResourceLimits:
 
     @property
     def most_processes(self) -> int:
-        """Return the kernel's limit, above ours, so that our limit gives a clear reason."""
+        """Return the kernel's limit for processes.
+
+        The limit is higher than ours, so that ours is reached first and named.
+        """
         return 2 * self.processes
 
     @property
     def most_open_files(self) -> int:
-        """Return the kernel's limit of open files per process, above ours."""
+        """Return the kernel's limit for open files per process, which is higher than our own limit."""
         return 2 * self.open_files
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ResourceLimits:
-        """Read the limits from the settings."""
+        """Return the limits that the settings specify."""
         return cls(
             memory_mb=settings.limit_memory_mb,
             processes=settings.limit_processes,
@@ -67,7 +70,10 @@ class ResourceLimits:
 
 
 class ResourceUsage:
-    """The resource usage of one run and its ``folders``; ``boxed`` means that ``/tmp`` is private."""
+    """Measures the memory, processes and files that one run uses, and compares them with the run's limits.
+
+    ``boxed`` means that the run has its own ``/tmp``.
+    """
 
     def __init__(self, bounds: ResourceLimits, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
         self._bounds = bounds
@@ -77,7 +83,7 @@ class ResourceUsage:
         self._next_walk = self._next
 
     def find_exceeded(self, pid: int) -> str:
-        """Return the limit that the run exceeds, or an empty text; measures at most every half second."""
+        """Return the limit that the run exceeds, or an empty string. Measures at most every half second."""
         now = time.monotonic()
         if now < self._next:
             return ""
@@ -90,7 +96,7 @@ class ResourceUsage:
         return found
 
     def check_folders(self) -> str:
-        """Measure the run's folders now; return the exceeded limit, or an empty text."""
+        """Measure the size of the run's folders, and return the limit that they exceed, or an empty string."""
         if not self._bounds.folder_mb:
             return ""
         size = 0
@@ -123,7 +129,7 @@ class ResourceUsage:
 
 @dataclass(slots=True)
 class MemoryMeter:
-    """Memory that ending some long-lived processes would free; pages of program files do not count.
+    """Measures how much memory would become free if some processes ended. Memory of program files does not count.
 
     An exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
     """
@@ -133,7 +139,7 @@ class MemoryMeter:
     _at: float = -math.inf
 
     def measure(self, pids: Iterable[int]) -> int:
-        """Return the memory of these processes in bytes, rather too high. May block."""
+        """Return the memory of these processes in bytes, rather too high than too low. The call may block."""
         found = [facts[1] for facts in map(_read_stat, map(str, pids)) if facts]
         resident, now = sum(each.resident for each in found), time.monotonic()
         if now - self._at > _WEIGHED_SECONDS or resident - self._resident > _GROWN:
@@ -143,7 +149,7 @@ class MemoryMeter:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """A process with its id, its number of threads and its resident memory in bytes."""
+    """The id, the number of threads and the resident memory in bytes of one process."""
 
     pid: int
     threads: int
@@ -165,7 +171,7 @@ def _process_tree(pid: int) -> list[ProcessStat]:
 
 
 def _list_processes() -> _Seen:
-    """Return processes by id, and children by parent id; cached for a quarter of a second."""
+    """Return all processes by id, and the children of each process. The result is cached for a quarter of a second."""
     global _seen
     with _lock:
         at, found = _seen
@@ -217,7 +223,7 @@ def _count_open_files(pid: int) -> int:
 
 
 def _is_full(path: str, ours: str, allowed: int) -> bool:
-    """Return whether a sandbox's file system is full."""
+    """Return whether the file system at ``path`` in a sandbox uses all the space that it is allowed."""
     try:
         if os.stat(path).st_dev == os.stat(ours).st_dev:  # noqa: PTH116 - on the path of every look
             return False

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class ProxyServer:
-    """The model proxies of one worker: one thread, and one folder for their sockets. Thread-safe."""
+    """Runs the model proxies of a worker in one thread. Thread-safe."""
 
     def __init__(self) -> None:
         sweep_folders()
@@ -69,7 +69,7 @@ class ProxyServer:
 
     @contextlib.contextmanager
     def open_socket_proxy(self, outbound: AllowedDestinations, record: CallLog | None = None) -> Iterator[Path]:
-        """Open a model proxy for one run and yield the path of its socket."""
+        """Open a model proxy for one run, and yield the path of the unix socket on which it listens."""
         path = self._folder / f"{next(self._numbers)}.sock"
         with self._open_proxy(_RunProxy(outbound, record or CallLog()), self._listen_at(path)):
             try:
@@ -80,7 +80,7 @@ class ProxyServer:
 
     @contextlib.contextmanager
     def open_loopback_proxy(self, outbound: AllowedDestinations, record: CallLog) -> Iterator[str]:
-        """Open a model proxy on a loopback port and yield its secret address."""
+        """Open a model proxy on a loopback port, and yield its URL, which contains a secret."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
         listener.setblocking(False)
         secret = f"/{secrets.token_urlsafe(16)}"
@@ -98,12 +98,12 @@ class ProxyServer:
                 self._run_in_loop(door.close())
 
     def close(self) -> None:
-        """Delete the socket folder after all proxies are closed."""
+        """Stop the server and delete the folder of its sockets. All proxies must be closed before."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen_at(self, path: Path) -> socket.socket:
-        """Create a listening socket whose path appears only once the socket accepts connections."""
+        """Create a listening socket whose path appears only when the socket accepts connections."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # bind by descriptor, because a socket's path may have only 107 characters
@@ -119,7 +119,7 @@ class ProxyServer:
 
 
 def sweep_folders() -> int:
-    """Delete the socket folders of dead workers, and return their number."""
+    """Delete the socket folders that dead workers have left, and return the number of deleted folders."""
     swept = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -259,7 +259,7 @@ class _RunProxy:
         call: CallObserver | None,
         body: bytearray,
     ) -> None:
-        """Read and check the whole body of a model call before any part of it is sent."""
+        """Read the whole body of a model call and check it, before any part of the body is sent to the service."""
         if asker.http.they_are_waiting_for_100_continue:
             await asker.send_event(h11.InformationalResponse(status_code=100, headers=[]))
         while isinstance(event := await asker.read_event(), h11.Data):
@@ -287,7 +287,7 @@ class _RunProxy:
 
 
 async def _exchange_messages(asker: _HttpPeer, service: _HttpPeer, call: CallObserver | None) -> bool:
-    """Forward a request and its response; return True if the service's connection can be reused."""
+    """Forward a request and its response, and return whether the connection to the service can be reused."""
     ways = [
         asyncio.create_task(_forward_response(service, asker, call)),
         asyncio.create_task(_finish_request(asker, service)),
@@ -333,7 +333,7 @@ class _HttpPeer:
         await self.stream.write_data(self.http.send(event) or b"")
 
     async def send_refusal(self, refused: RequestRefused) -> None:
-        """Send an error response in a form that the clients of all APIs understand."""
+        """Send an error response that the clients of all supported APIs understand."""
         fields = {"type": refused.kind, "code": refused.kind, "status": refused.kind.upper(), "param": None}
         error = {"type": "error", "error": {**fields, "message": str(refused)}}
         body = json.dumps(error).encode()
@@ -345,7 +345,7 @@ class _HttpPeer:
 
 
 def _build_headers(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, bytes]]:
-    """Build the headers sent to the service: with our key instead of the agent's."""
+    """Return the headers for the service: those of the agent's request, with our API key instead of the agent's."""
     dropped = _HOP_BY_HOP | upstream.ours.keys() | {b"accept-encoding"}
     if any(upstream.ours.values()):  # with its own key, the agent could send its data to another account
         dropped |= _KEYS
@@ -363,7 +363,7 @@ async def _finish_request(asker: _HttpPeer, service: _HttpPeer) -> None:
 
 
 async def _forward_response(service: _HttpPeer, asker: _HttpPeer, call: CallObserver | None) -> bool:
-    """Forward the service's response to the client; return True if the service's connection stays open."""
+    """Forward the service's response to the client, and return whether the service keeps its connection open."""
     head = await service.read_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)
@@ -384,7 +384,7 @@ async def _forward_response(service: _HttpPeer, asker: _HttpPeer, call: CallObse
 
 
 def _frames_alike(framing: BodyFraming, asker: _HttpPeer) -> bool:
-    """Return whether client and service frame the body alike, so that raw bytes can be copied."""
+    """Return whether client and service mark the end of the body alike, so that its bytes can be copied unchanged."""
     return not framing.until_closed and asker.http.their_http_version != b"1.0"
 
 
@@ -425,7 +425,7 @@ async def _copy_stream(source: ByteStream, target: ByteStream) -> None:
 
 
 class _ProxyRequests:
-    """The requests that a worker sends to the proxy process, by method name (``doors``)."""
+    """Handles the requests that a worker sends to its proxy process. Each public method is one request."""
 
     def __init__(self) -> None:
         self._forwarder = ProxyServer()
@@ -459,7 +459,7 @@ class _ProxyRequests:
 
 
 def main() -> None:
-    """Serve the worker that started this process until the worker is gone."""
+    """Serve requests of the worker that started this process, until the worker is gone."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # only the worker may stop this process
         signal.signal(number, signal.SIG_IGN)
     served, worker = _ProxyRequests(), Connection(int(sys.argv[1]))

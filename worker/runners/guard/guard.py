@@ -69,7 +69,7 @@ class _GuardedAgent:
 
 
 class Guard:
-    """Starts, suspends and kills the agents of one worker. Times are by ``time.monotonic()``."""
+    """Starts, suspends and kills the agents of one worker, even if the worker itself hangs or dies."""
 
     def __init__(self, sock: socket.socket, worker_pid: int) -> None:
         self._sock = sock
@@ -90,7 +90,7 @@ class Guard:
             self._handle_worker_death()
 
     def run(self) -> None:
-        """Serve requests until the worker is gone and no agent is left."""
+        """Handle the worker's requests until the worker is gone and all agents have ended."""
         while self._worker_lives or self._agents:
             for key, _ in self._selector.select(self._seconds_until_due()):
                 key.data()
@@ -174,7 +174,7 @@ class Guard:
                 os.close(fd)
 
     def _set_recording(self, agent: _GuardedAgent | None, path: str, fds: list[int]) -> None:
-        """From now on, write the agent's end to the recording of its next message."""
+        """Write the agent's end to the recording at ``path`` from now on."""
         if agent is None or len(fds) != 2:
             for fd in fds:
                 os.close(fd)
@@ -211,7 +211,7 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGCONT)
 
     def _suspend_agent(self, agent: _GuardedAgent, now: float) -> None:
-        """Suspend an agent whose lease is over; kill the agent if no extension arrives."""
+        """Suspend an agent whose lease has ended, and kill the agent if the lease is not extended soon."""
         late = now - agent.lease_ends
         if agent.held:
             agent.hold_for -= _DOUBT_LOOK + min(late, _DOUBT_LOOK)
@@ -232,7 +232,7 @@ class Guard:
             _signal_group(agent.process.pid, signal.SIGKILL)
 
     def _reap_children(self) -> None:
-        """Collect ended children: agents, and orphans of agents."""
+        """Reap all child processes that have ended: agents, and processes that agents left behind."""
         by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.is_running}
         while True:
             try:
@@ -283,7 +283,7 @@ class Guard:
         agent.seen.update(found)
 
     def _find_leftovers(self, mark: str) -> dict[int, str]:
-        """Find processes with a run's tag, and the guard's orphans without the tag of a running agent.
+        """Return the remaining processes of a run, and orphans of no running agent, each with its process tag.
 
         These orphans cleared their environment, which no honest program does; they must belong to some agent.
         """
@@ -326,7 +326,7 @@ class Guard:
         self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
 
     def _send_reports(self) -> None:
-        """Send reports without blocking, because the worker may be frozen."""
+        """Send the waiting reports to the worker without blocking, because the worker may be frozen."""
         while self._outbox and self._worker_lives:
             try:
                 self._sock.send(self._outbox[0], socket.MSG_DONTWAIT)
@@ -338,7 +338,7 @@ class Guard:
             self._outbox.popleft()
 
     def _seconds_until_due(self) -> float | None:
-        """Return the seconds until something is due; None waits for a request or an ended child."""
+        """Return the seconds until the guard must act again, or None to wait for a request or an ended process."""
         if any(not agent.is_running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
@@ -354,7 +354,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def main() -> None:
-    """Serve the worker that started this process."""
+    """Run the guard for the worker that started this process."""
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         Guard(sock, int(sys.argv[2])).run()
 

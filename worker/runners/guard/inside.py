@@ -19,7 +19,10 @@ _PIECE = 65_536
 
 
 def main() -> int:
-    """Start the forwarder to the model proxy and execute the program; return only if that fails."""
+    """Connect the sandbox to the model proxy, then replace this process by the agent's program.
+
+    Returns an exit code only if that fails.
+    """
     door, port, processes, *command = sys.argv[1:]
     if door:
         _start_forwarder(door, int(port))
@@ -34,7 +37,7 @@ def main() -> int:
 
 
 def _start_forwarder(door: str, port: int) -> None:
-    """Open the port and leave a daemon behind that forwards its connections."""
+    """Listen on a loopback port, and start a daemon that forwards each connection to the model proxy's socket."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))

@@ -37,16 +37,16 @@ _PROXY = {"HTTPS_PROXY": box.PROXY_URL, "https_proxy": box.PROXY_URL, **dict.fro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The agent process to start.
+    """Describes the agent process to start: its command, its sandbox and its network access.
 
     Attributes:
         argv, env, stdin: command, complete environment and input; None: input is written later.
         binds: mounts besides the system and the agent's folder.
-        wanted: True if a model chooses the agent's actions, so that it needs a sandbox.
+        needs_sandbox: True if a model chooses the agent's actions, so that it needs a sandbox.
         outbound: the service behind the model proxy, and other hosts; None for no network.
         writes: writable folders besides the agent's own.
-        door_env, door_stdin, door_files: variables (empty removes one), input and files used behind a model proxy.
-            There and in ``argv``, ``bubblewrap.PROXY_URL`` stands for the service's base address.
+        proxy_env, proxy_stdin, proxy_files: variables (empty removes one), input and files used behind a model proxy.
+            There and in ``argv``, ``box.PROXY_URL`` stands for the service's base address.
     """
 
     argv: Sequence[str]
@@ -65,7 +65,7 @@ class Launch:
 
 
 def build_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Build an agent's environment with only these variables of the worker."""
+    """Return the environment variables for an agent. Of the worker's variables, only those in ``names`` are copied."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
@@ -80,7 +80,7 @@ def build_environment(home: Path, names: Iterable[str], more: Mapping[str, str] 
 
 @dataclass(frozen=True, slots=True)
 class CertificationStage:
-    """Changes that the certification kit makes to a run: service, wrapper command and mounts."""
+    """Changes to a run while an agent is being certified: its service, a wrapper command and mounts."""
 
     service: str
     around: Sequence[str] = ()
@@ -92,7 +92,7 @@ _staged: ContextVar[CertificationStage | None] = ContextVar("staged", default=No
 
 @contextlib.contextmanager
 def use_stage(what: CertificationStage) -> Iterator[None]:
-    """Apply these certification settings to all runs of the current context."""
+    """Apply these changes for certification to all runs that start inside the ``with`` block."""
     token = _staged.set(what)
     try:
         yield
@@ -114,7 +114,7 @@ Hear = Callable[[bytes], Iterable[AgentEvent]]
 
 @dataclass(frozen=True, slots=True)
 class StartedAgent:
-    """A started agent with its isolation and its model proxy."""
+    """A running agent, with its isolation and its model proxy."""
 
     supervision: Supervision
     level: Isolation
@@ -123,11 +123,11 @@ class StartedAgent:
 
     @property
     def observed_calls(self) -> ObservedCalls | None:
-        """Return the agent's model calls in this run, as seen by its model proxy. May block."""
+        """Return the model calls that the proxy observed in this run, or None without a proxy. The call may block."""
         return self.proxy.observed_calls(self.since) if self.proxy else None
 
     def build_ending(self, report: AgentExit) -> RunEnding:
-        """Combine the observed end with isolation and model calls. May block."""
+        """Return how the run ended, together with its isolation and its model calls. The call may block."""
         ending = self.supervision.build_ending(report)
         reach("agent.ended")
         ending = replace(ending, box=self.level, witnessed=self.observed_calls)
@@ -147,7 +147,7 @@ def start_agent(
     *,
     noted: bool = False,
 ) -> StartedAgent | RunEnding:
-    """Start an agent, or return an ``RunEnding`` that explains why it cannot start. May block.
+    """Start an agent in its sandbox and return it, or return the reason why it cannot start. The call may block.
 
     Close ``held`` after the agent's end. ``noted`` keeps a call log even without a recording.
     """
@@ -182,7 +182,7 @@ def start_agent(
 
 
 def rebuild_ending(found: FinishedRun) -> RunEnding:
-    """Rebuild the end of a recorded run, or raise ``OSError`` if the recording has no valid end."""
+    """Return how a recorded run ended. Raises ``OSError`` if the recording has no valid end."""
     try:
         facts = dict(found.facts)
         level = Isolation(facts.pop("box"), facts.pop("cut"))
@@ -192,7 +192,7 @@ def rebuild_ending(found: FinishedRun) -> RunEnding:
 
 
 def line_callback(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
-    """Return a callback that emits the events of each line."""
+    """Return a callback that parses a line of output with ``take_line`` and emits its events."""
 
     def emit_line(line: bytes) -> None:
         try:
@@ -207,7 +207,7 @@ def line_callback(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 def _isolate_launch(
     launch: Launch, order: Order, level: Isolation, held: contextlib.ExitStack, calls: Path | None
 ) -> tuple[Launch, ModelProxy | None]:
-    """Put a launch into a sandbox, and open the model proxy for its service."""
+    """Return the launch changed to run in a sandbox, and the model proxy of the run, or None for no proxy."""
     leads = launch.outbound
     if leads is None:
         return _sandbox_launch(launch, order, level, None), None
@@ -256,7 +256,7 @@ def _sandbox_launch(launch: Launch, order: Order, level: Isolation, door: Path |
 
 
 def _denied_folders(order: Order) -> Iterator[Path]:
-    """Yield the folders that tool rules deny unconditionally."""
+    """Yield the folders to which the tool rules deny all access."""
     for rule in order.tools.rules if order.tools else ():
         if rule.get("do", "ask") != "deny":
             return

@@ -18,14 +18,14 @@ _PREFIX = f"{TAG_VARIABLE}=".encode()
 
 
 def process_tags() -> Iterator[tuple[int, str]]:
-    """Yield every process id with its process tag, which may be empty."""
+    """Yield the id of every process on this machine with its process tag, which may be empty."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
         if entry.isdecimal():
             yield int(entry), _tag_in(_read_proc_file(f"/proc/{entry}/environ"))
 
 
 def _read_proc_file(path: str) -> bytes:
-    """Read a file of /proc, faster than ``Path.read_bytes``; empty if the process is gone."""
+    """Return the content of a file in ``/proc``, or empty bytes if the process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -42,7 +42,7 @@ def _read_proc_file(path: str) -> bytes:
 
 
 def _read_stat(pid: int) -> list[bytes]:
-    """Return a process's state, parent id and other fields; empty if the process is gone."""
+    """Return the state, the parent id and the other fields of a process, or an empty list if the process is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -62,7 +62,7 @@ def _tag_in(environ: bytes) -> str:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent's process id; 0 if the process is gone."""
+    """Return the id of a process's parent, or 0 if the process is gone."""
     fields = _read_stat(pid)
     return int(fields[1]) if fields else 0
 
@@ -73,15 +73,15 @@ def is_stopped(pid: int) -> bool:
 
 
 def inner_process_id(pid: int) -> int:
-    """Return a process's id inside its PID namespace; 0 if the process is gone."""
+    """Return the id that a process has inside its sandbox (PID namespace), or 0 if the process is gone."""
     found = _read_proc_file(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return int(found[-1]) if found else 0
 
 
 def find_agent_processes(first: int, mark: str) -> set[int]:
-    """Find the processes of an agent: tagged ones, descendants of its first process, and untagged orphans.
+    """Return the ids of an agent's processes: the first one, its descendants, and processes with the agent's tag.
 
-    Untagged orphans are the guard's children without a tag; they may belong to other agents.
+    Untagged children of the guard are included too; they may belong to other agents.
     """
     seen = dict(process_tags())
     parents = {pid: parent_of(pid) for pid in seen}
@@ -93,7 +93,7 @@ def find_agent_processes(first: int, mark: str) -> set[int]:
 
 
 def suspend_agent(first: int, mark: str) -> list[int]:
-    """Stop (SIGSTOP) all running processes of an agent, and return their ids."""
+    """Stop all running processes of an agent with SIGSTOP, and return their ids."""
     stopped: list[int] = []
     for _ in range(5):
         found = [
@@ -108,18 +108,18 @@ def suspend_agent(first: int, mark: str) -> list[int]:
 
 
 def send_signal(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process, if possible."""
+    """Send a signal to a process, and ignore the error if the process is gone or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def kill_tagged(mark: str) -> tuple[int, ...]:
-    """Kill every process with this tag, and return the survivors."""
+    """Kill every process with this tag, and return the ids of processes that survived."""
     return _kill_matching(lambda seen: seen == mark)
 
 
 def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
-    """Kill processes left by earlier deliveries of a turn, and return the survivors."""
+    """Kill the processes that earlier deliveries of a turn left, and return the ids of processes that survived."""
 
     def is_earlier(mark: str) -> bool:
         number = mark.rpartition(".")[2]
@@ -129,7 +129,7 @@ def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
 
 
 def _kill_matching(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
-    """Kill processes with a matching tag for at most ``seconds``; return the survivors."""
+    """Kill the processes whose tag matches, trying for ``seconds``, and return the ids of processes that survived."""
     give_up = time.monotonic() + seconds
     while True:
         found = tuple(pid for pid, seen in process_tags() if seen and ours(seen))

@@ -36,7 +36,7 @@ _SAID = frozenset({"citations", "annotations", "args", "response", "arguments"})
 
 
 class CallNotAllowed(Exception):
-    """The model proxy refuses a call; ``word`` in ``proxy_allows`` would allow it."""
+    """Raised when the model proxy refuses a call. The setting ``proxy_allows`` can allow the call by ``word``."""
 
     def __init__(self, message: str, word: str = "") -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class CallNotAllowed(Exception):
 def check_request(
     target: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, models: Iterable[str], allows: Iterable[str]
 ) -> tuple[str, bool]:
-    """Check a call to ``target`` and return its model, and whether it offers tools. Raises ``CallNotAllowed``.
+    """Check a model call, and return the model's name and whether the call offers tools. Raises ``CallNotAllowed``.
 
     ``models`` are the allowed model names (``*`` matches any text; empty allows all). ``allows`` lists further content.
     """
@@ -81,7 +81,7 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _parse_body(body: bytes) -> dict[str, Any]:
-    """Parse a body strictly, so that no service can read it differently."""
+    """Parse a JSON body and refuse everything that another parser might read differently."""
     try:
         found = json.loads(body.decode(), object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -143,7 +143,7 @@ class _BodyRules:
             self._check_tool(inner)
 
     def _check_content(self, value: object, *, item: bool = False) -> None:
-        """Search content shown to the model for external sources."""
+        """Raise ``CallNotAllowed`` if content for the model refers to external sources that are not allowed."""
         if isinstance(value, list):
             for each in value:
                 if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):

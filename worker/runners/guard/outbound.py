@@ -28,7 +28,7 @@ CONNECT_SECONDS = 20.0
 
 
 class RequestRefused(Exception):
-    """The model proxy refuses a request; the client gets ``status``, ``kind`` and the message.
+    """Raised when the model proxy refuses a request. The client gets ``status``, ``kind`` and the message.
 
     ``word`` names what was not allowed in a model call.
     """
@@ -42,7 +42,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The model service of a run.
+    """The model service that a run may use, with the allowed paths and models.
 
     Attributes:
         paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
@@ -60,29 +60,29 @@ class Upstream:
     allows: tuple[str, ...] = ()
 
     def accepts_request(self, method: bytes, path: str) -> bool:
-        """Return whether the service may receive this request."""
+        """Return whether a request with this method and path may be sent to the service."""
         allowed = self.reads if method == b"GET" else self.paths if method in {b"POST", b"HEAD"} else ()
         return path in allowed or any(_path_pattern(each).fullmatch(path) for each in allowed if "*" in each)
 
     @property
     def uses_tls(self) -> bool:
-        """Return whether the service uses https."""
+        """Return whether the service's URL is an https URL."""
         return urlsplit(self.url).scheme == "https"
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return the service's host and port."""
+        """Return the host and the port of the service."""
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or (443 if self.uses_tls else 80)
 
     @property
     def path(self) -> str:
-        """Return the path prefix of the base address."""
+        """Return the path in the service's URL, to which the paths of requests are appended."""
         return urlsplit(self.url).path.rstrip("/")
 
     @property
     def host_header(self) -> str:
-        """Return the Host header of requests to the service."""
+        """Return the value of the Host header for requests to the service."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
 
@@ -93,7 +93,7 @@ def _path_pattern(path: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedDestinations:
-    """Everything that a run may reach.
+    """The hosts that a run may reach: a model service and further hosts.
 
     Attributes:
         upstream: the model service; None for none.
@@ -109,13 +109,13 @@ class AllowedDestinations:
 
     @classmethod
     def from_settings(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> AllowedDestinations:
-        """Build the allowed destinations from the settings and environment."""
+        """Return the destinations that the settings and the environment variables ``names`` specify."""
         given = {name: os.environ.get(name, "") for name in names}
         proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
     def find_upstream(self, method: bytes, target: bytes) -> Upstream:
-        """Return the service if it may receive this request; otherwise raise ``RequestRefused``."""
+        """Return the model service if this request may be sent to it, otherwise raise ``RequestRefused``."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
         if self.upstream is None or not self.upstream.accepts_request(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
@@ -123,13 +123,13 @@ class AllowedDestinations:
         return self.upstream
 
     async def connect_upstream(self, upstream: Upstream) -> ByteStream:
-        """Open a connection to the service. Raises ``RequestRefused``."""
+        """Open a connection to the model service and return it. Raises ``RequestRefused``."""
         host, port = upstream.address
         context = _cached_tls_context(self.ca, _modification_time(self.ca)) if upstream.uses_tls else None
         return await self._connect(host, port, context, proxy=self.proxy if upstream.uses_tls else "")
 
     async def connect_host(self, target: str) -> ByteStream:
-        """Open a connection to an allowed host ``name:port``. Raises ``RequestRefused``."""
+        """Open a connection to an allowed host, given as ``name:port``, and return it. Raises ``RequestRefused``."""
         host, _, port = target.lower().rpartition(":")
         host = host.removesuffix(".")
         if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
@@ -141,7 +141,7 @@ class AllowedDestinations:
         return await self._connect(address, int(port), None, proxy=self.proxy)
 
     async def _resolve_host(self, host: str, port: str) -> str:
-        """Resolve a host to a public address, or to a private address that the settings allow."""
+        """Return the address of a host. A private address is returned only if the settings allow it."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError as error:
@@ -171,7 +171,10 @@ class AllowedDestinations:
 
 
 def build_tls_context(ca: str) -> ssl.SSLContext:
-    """Build a TLS context that trusts the system's certificates and one more file. Raises ``RequestRefused``."""
+    """Return a TLS context that trusts the system's certificates and those in the file ``ca``.
+
+    Raises ``RequestRefused``.
+    """
     context = ssl.create_default_context()
     try:
         if ca:
@@ -183,7 +186,7 @@ def build_tls_context(ca: str) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _cached_tls_context(ca: str, _: float) -> ssl.SSLContext:
-    """Cache TLS contexts by file and modification time: loading certificates takes 20 ms."""
+    """Return a TLS context, cached by file and modification time, because loading certificates takes 20 ms."""
     return build_tls_context(ca)
 
 

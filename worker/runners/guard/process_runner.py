@@ -42,7 +42,7 @@ class RunReader:
     finished: Callable[[], bool] = lambda: False
 
     def with_launch(self, launch: Launch) -> PreparedRun:
-        """Build a prepared run from this reader and a launch."""
+        """Return a prepared run that starts the launch and uses these callbacks."""
         return PreparedRun(
             launch=launch, take_line=self.take_line, conclude=self.conclude, clear=self.clear, finished=self.finished
         )
@@ -50,13 +50,13 @@ class RunReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun(RunReader):
-    """A prepared run: the launch that starts the agent, and the callbacks that read its output."""
+    """A run that is ready to start, with the callbacks that read its output."""
 
     launch: Launch
 
 
 class ProcessRunner:
-    """Base class of runners that start a process; subclasses implement ``prepare_run``."""
+    """Base class of runners that start a process for each run. Subclasses implement ``prepare_run``."""
 
     #: True to pass empty lines of the agent's output to ``take_line``.
     blank_lines = False
@@ -70,37 +70,40 @@ class ProcessRunner:
         return self._given or load()
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why the settings make every run of this model fail; empty if they do not."""
+        """Return why the settings make every run of this model fail, or an empty string if they do not."""
         return ""
 
     def find_missing_program(self, option: str, settings: Settings) -> str:
-        """Return which program this machine lacks; empty if it is installed."""
+        """Return the name of the program that this machine lacks, or an empty string if nothing is missing."""
         return ""
 
     def try_agent(self, option: str, settings: Settings) -> str:
-        """Start the agent as a trial, and return its error; empty on success. Takes seconds."""
+        """Start the agent to try whether it works, and return its error, or an empty string. Takes seconds."""
         return ""
 
     def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the path of the agent's program and its certified version."""
+        """Return the path of the agent's program, and the version of the program that was certified."""
         return "", ""
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the model's name in its service's model list."""
+        """Return the name by which the service lists the model."""
         return ""
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare a run, or return a result that explains why the run is impossible. May block."""
+        """Prepare a run and return it, or return a result that explains why the run is impossible.
+
+        The call may block.
+        """
         raise NotImplementedError
 
     def read_back(self, order: Order) -> RunReader | RunResult:
-        """Return a reader for the recording of an earlier run in the order's folder. May block."""
+        """Return a reader that turns the recording of an earlier run into a result. The call may block."""
         return self.prepare_run(order)
 
     def adopt(self, order: Order) -> RunResult | None:
-        """Return the result of a finished run that an earlier worker did not commit, or None.
+        """Return the result of a run that had ended before its worker died, otherwise None.
 
-        Accepts only complete runs and runs that ended with a question; any other run is repeated. May block.
+        Accepts only complete runs and runs that ended with a question; any other run is repeated. The call may block.
         """
         found = recording.read_finished(order.directory)
         reading = self.read_back(order) if found else None
@@ -131,7 +134,7 @@ class ProcessRunner:
         return result
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once in this thread."""
+        """Run the agent once in this thread and return its result."""
         held = contextlib.ExitStack()
         started = self._start_run(order, emit, stop, held)
         if isinstance(started, RunResult):
@@ -145,7 +148,7 @@ class ProcessRunner:
         return _conclude_run(play, begun, report, emit, held)
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once in the event loop; blocking steps run in threads."""
+        """Run the agent once in the event loop and return its result. Blocking steps run in threads."""
         loop = asyncio.get_running_loop()
 
         def emit_from_thread(event: AgentEvent) -> None:

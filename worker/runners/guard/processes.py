@@ -35,18 +35,18 @@ _STOP_SECONDS = 12
 
 
 class AgentProcesses:
-    """The agents of this worker process and their guard, which is replaced if it dies."""
+    """Starts and ends the agents of a worker through a guard process, which is replaced if it dies."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._guard: _GuardConnection | None = None
 
     def start_guard(self) -> int:
-        """Start the guard if none is running, and return its process id."""
+        """Start the guard process if none is running, and return its process id."""
         return self._running_guard().pid
 
     def stop_guard(self) -> None:
-        """Stop the guard and every agent, and wait until they are gone."""
+        """Stop the guard process and all agents, and wait until they are gone."""
         with self._lock:
             guard, self._guard = self._guard, None
         if guard is not None:
@@ -65,7 +65,7 @@ class AgentProcesses:
         recorded: Path | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> AgentProcess:
-        """Start an agent process. If that fails, the process ends at once with ``Exit.error``.
+        """Start an agent process and return it. If the start fails, the process ends at once with ``AgentExit.error``.
 
         Args:
             argv: the command.
@@ -100,7 +100,7 @@ class AgentProcesses:
             return process
 
     def end_agent(self, mark: str) -> None:
-        """Kill the agent of a run whose runner is gone, and wait up to ``_STOP_SECONDS`` for its end."""
+        """Kill the agent with the process tag ``mark``, if it is running, and wait for its end."""
         with self._lock:
             agent = self._guard.agent_of(mark) if self._guard else None
         if agent:
@@ -155,7 +155,7 @@ class _GuardConnection:
             return self._agents.get(mark)
 
     def send(self, request: dict[str, Any], fds: Sequence[int] = ()) -> str:
-        """Send one packet; return an error text, empty on success."""
+        """Send a request to the guard, and return an error message, or an empty string on success."""
         packet = json.dumps(request).encode()
         try:
             try:
@@ -230,7 +230,7 @@ class _GuardConnection:
 
 
 def start_recording(folder: Path, head: bytes = b"") -> RunRecording | None:
-    """Start a recording next to a folder, or log why that is impossible."""
+    """Start a recording next to a folder and return it, or log the error and return None."""
     try:
         return RunRecording(folder, head)
     except OSError as error:
@@ -263,5 +263,5 @@ def _memory_file(content: bytes) -> int:
 
 @functools.cache
 def shared_processes() -> AgentProcesses:
-    """Return the process table of this worker, shared by all runners."""
+    """Return the agent processes of this worker, which all runners share."""
     return AgentProcesses()

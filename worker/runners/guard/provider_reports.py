@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 
 def find_api(path: str) -> Api | None:
-    """Return the API of a model call by its path; None for other requests."""
+    """Return the kind of API to which a request path belongs, or None if the path is not a model call."""
     if path.endswith("/messages"):
         return "messages"
     if path.endswith(("/responses", "/responses/compact")):
@@ -43,7 +43,7 @@ def find_api(path: str) -> Api | None:
 
 
 def find_model(path: str) -> str:
-    """Return the model named in a path; empty if the body names the model."""
+    """Return the model that a request path names, or an empty string if the path names none."""
     named = _GEMINI.search(path)
     return named[1] if named else ""
 
@@ -54,7 +54,7 @@ def _parse_end(form: str, said: object) -> Facts:
 
 
 def _parse_error(found: object) -> Facts:
-    """Classify an error by type, code and message; the message is not kept."""
+    """Return the facts about a call that ended with an error, without the text of the error message."""
     facts: Mapping[str, Any] = found if isinstance(found, dict) else {"message": found}
     kinds = [clean_word(facts.get(name)) for name in ("type", "code", "status")]
     said = f"{kinds} {facts.get('message')}"[:_MOST_SAID]
@@ -64,7 +64,10 @@ def _parse_error(found: object) -> Facts:
 
 
 def _parse_counts(usage: object, *names: str) -> Facts:
-    """Read token counts from a provider's usage; in ``names``, ``+`` adds fields and ``.`` enters an object."""
+    """Return the token counts from a provider's usage object, reading the fields in ``names``.
+
+    In a name, ``+`` adds fields and ``.`` enters an object.
+    """
     found = (sum(max(0, _number_at(usage, name)) for name in words.split("+")) for words in names)
     return {name: amount for name, amount in zip(TOKENS, found, strict=False) if amount}
 
@@ -150,7 +153,7 @@ def _parse_gemini(said: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class ProviderForm:
-    """The event format of one API: a parser, and byte patterns of events worth parsing.
+    """Describes the streaming format of one API: which events report the end, an error or tokens.
 
     Only the last event that contains ``last`` counts, because many services repeat the tokens so far in each event.
     """
@@ -160,7 +163,7 @@ class ProviderForm:
     last: bytes = b""
 
     def find_events(self, lines: bytes) -> list[bytes]:
-        """Return the events whose bytes contain one of the form's patterns."""
+        """Return the events that contain one of the patterns in ``telling``."""
         found: dict[int, int] = {}
         for words in self.telling:
             at = lines.find(words)
@@ -172,7 +175,7 @@ class ProviderForm:
         return [lines[start : found[start]] for start in sorted(found)]
 
     def find_last_event(self, lines: bytes) -> bytes:
-        """Return the last event that contains ``last``; empty for none."""
+        """Return the last event that contains the pattern ``last``, or empty bytes if there is none."""
         if not self.last or (at := lines.rfind(self.last)) < 0:
             return b""
         return lines[lines.rfind(BLANK, 0, at) + 1 :].lstrip(b"\n").partition(BLANK)[0]

@@ -38,31 +38,31 @@ _GUARD_PATIENCE = 12.0
 
 
 class RunLimits(Protocol):
-    """The time limits of a process."""
+    """The time limits of an agent process."""
 
     @property
     def deadline(self) -> float:
-        """Latest time at which the process must end, by ``time.monotonic()``."""
+        """Return the ``time.monotonic()`` value at which the process must have ended."""
         ...
 
     @property
     def idle_seconds(self) -> float:
-        """Longest time without output, in seconds."""
+        """Return how many seconds the process may run without output."""
         ...
 
     @property
     def kill_grace_seconds(self) -> float:
-        """Seconds between SIGTERM and SIGKILL."""
+        """Return how many seconds the process has between SIGTERM and SIGKILL."""
         ...
 
 
 class LimitReached(Exception):
-    """The agent exceeded the limit named in the message."""
+    """Raised when the agent exceeds a limit. The message names the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnding:
-    """How a run ended.
+    """Describes how a run ended, and why.
 
     Attributes:
         exit: the guard's report.
@@ -84,12 +84,12 @@ class RunEnding:
 
     @property
     def counted_tokens(self) -> dict[str, Tokens]:
-        """Return the tokens per model that the model proxy counted."""
+        """Return the tokens that the model proxy counted, by model."""
         return self.witnessed.counted_tokens if self.witnessed else {}
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return the facts about the end, JSON-ready."""
+        """Return the facts about the run's end as JSON-ready data."""
         code = self.exit.code
         facts = {
             "exit_code": code,
@@ -113,18 +113,18 @@ class RunEnding:
 
     @property
     def _killed_by_others(self) -> bool:
-        """Return whether neither worker nor guard sent the SIGKILL; a sandbox exits with 137."""
+        """Return whether the agent got a SIGKILL that neither the worker nor the guard sent."""
         boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
         return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
     @property
     def network_kind(self) -> str:
-        """Return the sandbox's network, ``cut`` or ``shared``; empty without a sandbox."""
+        """Return whether the sandbox's network was ``cut`` or ``shared``, or an empty string without a sandbox."""
         return ("cut" if self.box.cut else "shared") if self.box and self.box.kind != "none" else ""
 
 
 class Supervision:
-    """Watches one agent: ``run`` blocks a thread until its end, ``watch_in_loop`` awaits the end in a loop."""
+    """Watches one agent process: passes its output on, and ends it for a limit or a stop request."""
 
     def __init__(
         self,
@@ -156,11 +156,14 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> RunEnding:
-        """Watch the agent in this thread until it ends."""
+        """Watch the agent in this thread until it ends, and return how the run ended."""
         return self.build_ending(self.watch_agent())
 
     def watch_agent(self) -> AgentExit:
-        """Watch the agent in this thread until it ends; an exception of the line callback kills the agent."""
+        """Watch the agent in this thread until it ends, and return the guard's report.
+
+        An exception of the line callback kills the agent.
+        """
         try:
             return self._watch_loop()
         except BaseException:
@@ -171,7 +174,7 @@ class Supervision:
             raise
 
     def build_ending(self, ended: AgentExit) -> RunEnding:
-        """Build the run's end from the guard's report and the observed output. Measures folders, so may block.
+        """Return how the run ended, from the guard's report and the observed output. The call may block.
 
         Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
         learns of the end, and only the store knows whether it still holds the turn.
@@ -201,7 +204,10 @@ class Supervision:
             self.enforce_limit(self.find_exceeded())
 
     def take_output(self, piece: bytes) -> None:
-        """Process a piece of output. Exceptions of ``on_line`` are raised, except ``LimitReached``."""
+        """Pass the complete lines of a piece of output to the callback ``on_line``.
+
+        Its exceptions are raised, except ``LimitReached``.
+        """
         if self._cause and self._cause != "fenced":  # a fenced agent dies at once, so its output is older
             self._forgot = True
             return  # read on so that the agent does not block, but discard
@@ -225,11 +231,11 @@ class Supervision:
 
     @property
     def at_line_end(self) -> bool:
-        """Return whether the last line is complete and the agent is not being stopped."""
+        """Return whether the last line of output is complete and the agent is not being stopped."""
         return not self._rest and not self._cause
 
     def take_last_line(self) -> None:
-        """Process the last line, which may lack a newline."""
+        """Pass the last line of output to the callback, even if the line does not end with a newline."""
         if self._rest:
             self._pass_lines([bytes(self._rest)])
 
@@ -242,7 +248,7 @@ class Supervision:
             self._end_for_limit(str(limit))
 
     def find_exceeded(self) -> str:
-        """Return the limit that the agent exceeds, or an empty text. May block."""
+        """Return the limit that the agent exceeds, or an empty string if it exceeds none. The call may block."""
         if (now := time.monotonic()) - self._looked >= _CALLS_SECONDS:
             self._looked = now
             if self.failures() > MOST_FAILURES:
@@ -259,7 +265,10 @@ class Supervision:
         self.end_agent("limit", grace=0)
 
     def check_limits(self) -> None:
-        """Check stop requests, times and the lease; call this every ``PATIENCE`` seconds."""
+        """End the agent if a stop request, a time limit or the lease requires that.
+
+        Call this every ``PATIENCE`` seconds.
+        """
         now, reason = time.monotonic(), self._find_stop_reason()
         if self._doubts or now - self._checked > 10 * PATIENCE:  # the agent was suspended, or the worker was frozen
             self._heard += now - self._checked
@@ -283,12 +292,15 @@ class Supervision:
         self._check_guard()
 
     def _find_stop_reason(self) -> str:
-        """Return why the agent must stop, unless the worker's lease is in doubt."""
+        """Return why the agent must stop, or an empty string to continue.
+
+        While the worker is unsure of its lease, the agent continues for some time.
+        """
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else find_stop_reason(self._stop)
 
     def end_agent(self, cause: str, grace: float | None = None) -> None:
-        """Terminate the agent for a cause; the first cause counts."""
+        """Terminate the agent for the reason ``cause``. Only the first reason is kept."""
         grace = self._limits.kill_grace_seconds if grace is None else grace
         self._cause = self._cause or cause
         self._give_up = time.monotonic() + grace + _GUARD_PATIENCE
@@ -301,7 +313,7 @@ class Supervision:
 
 
 def explain_own_stop(ending: RunEnding, order: Order, evidence: dict[str, Any]) -> Completion | None:
-    """Return the verdict on an agent that the worker stopped or could not start; None for other ends.
+    """Return the verdict on a run that the worker stopped or could not start, or None for other runs.
 
     If model calls failed, the verdict has the provider's reason.
     """

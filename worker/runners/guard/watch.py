@@ -16,11 +16,10 @@ from worker.runners.guard.supervision import PATIENCE, Supervision
 
 
 async def watch_in_loop(supervision: Supervision) -> AgentExit | None:
-    """Watch an agent in the event loop until it ends, or until ``Supervision.settled`` is set (None).
+    """Watch an agent in the event loop until it ends, and return the guard's report.
 
-    Exceptions of the line callback, and a cancellation, kill the agent and are raised. Call
-    ``Supervision.build_ending``
-    afterwards, in a thread.
+    Returns None if ``Supervision.settled`` is set first. Exceptions of the line callback, and a cancellation, kill the
+    agent and are raised. Call ``Supervision.build_ending`` afterwards, in a thread.
     """
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _AgentWatch(supervision, loop.create_future()), _rounds.get(loop) or _WatchRounds(loop)

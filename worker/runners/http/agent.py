@@ -38,7 +38,7 @@ _FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 
 
 def main() -> None:
-    """Send the request and print the events of the answer."""
+    """Send the request that arrives on standard input to the service, and print the events of its answer."""
     asked = json.load(sys.stdin)
     timeouts = Timeouts(asked["timeouts"])
     try:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 class Timeouts:
-    """Time limits for the ``first`` and each ``next`` event of the answer, in seconds."""
+    """Time limits for the first event of a streamed answer and for each further event, in seconds."""
 
     def __init__(self, timeouts: dict[str, float]) -> None:
         self.seconds, self._next = timeouts.get("first", 0.0), timeouts.get("next", 0.0)
@@ -63,11 +63,11 @@ class Timeouts:
         self.connection: socket.socket | None = None
 
     def restart_timer(self) -> None:
-        """Restart the time limit after an event has arrived."""
+        """Restart the time limit, because an event has arrived."""
         self.seconds, self._due = self._next, time.monotonic() + self._next
 
     def apply_timeout(self) -> None:
-        """Set the socket's timeout to the time left for the next event."""
+        """Set the socket's timeout to the time that is left for the next event."""
         if self.connection:
             self.connection.settimeout(max(0.001, self._due - time.monotonic()) if self.seconds else None)
 
@@ -141,7 +141,7 @@ def _report_end(response: dict[str, Any], refusal: list[str], *, skipped: bool) 
 
 
 def _relay_chat(events: Iterator[bytes]) -> None:
-    """Print the events of a chat completion; report a result only if every line was readable."""
+    """Print the events of a chat completion. Report a result only if every line was readable."""
     reasons: set[str] = set()
     refusal: list[str] = []
     skipped = False
@@ -170,7 +170,7 @@ def _report_unfinished(text: str) -> None:
 
 
 def _read_events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
-    """Yield the data of each event as soon as it is complete; other lines are passed through."""
+    """Yield the data of each server-sent event as soon as the event is complete."""
     pending: list[bytes] = []
     first = True
     while line := _read_line(response, timeouts):
@@ -206,7 +206,10 @@ def _is_json(data: bytes) -> bool:
 
 
 def _relay_chunk(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
-    """Print one chunk's events and return its finish_reason; refusals are added to ``refusal``."""
+    """Print the events of one chunk of a chat completion, and return its finish reasons.
+
+    Refusals are added to ``refusal``.
+    """
     if error := chunk.get("error"):
         _fail_in_stream(error)
     _report_usage(chunk.get("usage"), "prompt_tokens", "completion_tokens")
@@ -236,7 +239,7 @@ def _report_usage(usage: object, of_input: str, of_output: str) -> None:
 
 
 def _content_text(content: object) -> str:
-    """Return the text of a string or of ``text`` parts, without the model's reasoning."""
+    """Return the text of a message's content, which is a string or a list of parts, without the model's reasoning."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part["type"] == "text")
     if content is None or isinstance(content, str):
@@ -245,7 +248,7 @@ def _content_text(content: object) -> str:
 
 
 def _report_failure(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
-    """Report an error by HTTP status and the service's words, and exit."""
+    """Report an error, described by its HTTP status and the service's message, and exit."""
     status, text = find_status(said, http_status), f"{what}: {plain_words(said)}"
     if 400 <= status < 500 and FILTERED.search(said):
         _print_event({"event": "refusal", "text": text, "filtered": True})

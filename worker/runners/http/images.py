@@ -15,7 +15,7 @@ from worker.files.safe_io import open_folder, read_file
 
 
 def attach_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """Attach to each user message the images it names, at most ``MAX_IMAGES``, newest first."""
+    """Return the messages with the images that user messages name attached, at most ``MAX_IMAGES``, newest first."""
     left, found = MAX_IMAGES, list[dict[str, Any]]()
     for message in reversed(messages):
         names = images_named(message.get("content", "")) if message.get("role") == "user" else []

@@ -31,14 +31,17 @@ _ENDING, _MAX_KEPT = ".json", 64 * 2**20
 
 
 class OpenAiHttpRunner(ProcessRunner):
-    """Asks the service at ``HELIX_OPENAI_URL`` once; ``openai_http:qwen3`` asks its model qwen3."""
+    """A runner that sends each run as one request to the OpenAI-compatible service at ``HELIX_OPENAI_URL``.
+
+    The option names the service's model, such as ``openai_http:qwen3``.
+    """
 
     name = "openai_http"
     #: Without tools, the prompt must hold all the agent needs to know.
     reads_files = False
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why the settings make every turn of this model fail; empty if they do not."""
+        """Return why the settings make every turn of this model fail, or an empty string if they do not."""
         if not settings.openai_url:
             return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
         return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
@@ -48,7 +51,7 @@ class OpenAiHttpRunner(ProcessRunner):
         return option
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Build the request; a missing address or model is a configuration error."""
+        """Build the request and return the prepared run, or an error result if the address or the model is missing."""
         settings = self._settings.of_model(order.model)
         if problem := self.find_config_problem(order.option, settings):
             return config_error(problem)
@@ -102,7 +105,7 @@ def _allowed_destinations(settings: Settings, model: str) -> AllowedDestinations
 
 
 def build_messages(order: Order) -> list[Message]:
-    """Return the messages to send: the conversation, and with feedback also the criticized answer."""
+    """Return the messages to send to the service: the conversation, and any answer that the new prompt criticizes."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})

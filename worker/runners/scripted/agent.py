@@ -13,16 +13,16 @@ from worker.runners.scripted.script_player import ActionLog, ScriptPlayer
 
 
 class ProcessPlayer(ScriptPlayer):
-    """A player with the steps that need a process."""
+    """Plays a script with steps that need a separate process, such as crashing or forking."""
 
     worker_pid = 0
 
     def die(self) -> None:
-        """Crash with SIGABRT."""
+        """Crash this process with SIGABRT."""
         os.kill(os.getpid(), signal.SIGABRT)
 
     def hang(self) -> NoReturn:
-        """Run on without output."""
+        """Keep the process running forever without output."""
         while True:
             signal.pause()
 
@@ -31,12 +31,12 @@ class ProcessPlayer(ScriptPlayer):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def kill_parent(self) -> NoReturn:
-        """Kill the worker, to simulate a turn that kills its workers."""
+        """Kill the worker process that started this agent, to simulate a turn that crashes its workers."""
         os.kill(self.worker_pid, signal.SIGKILL)
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Leave a child process behind, in its own session, that keeps our output open."""
+        """Start a child process in its own session that survives this agent and keeps the agent's output open."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:
@@ -54,7 +54,7 @@ class ProcessPlayer(ScriptPlayer):
         os._exit(0)
 
     def pour(self, piece: str, kind: str) -> None:
-        """Write one piece of a flood, which need not be JSON."""
+        """Write one piece of a large output to standard output. The piece need not be JSON."""
         if kind == "text":
             super().pour(piece, kind)
         else:
@@ -71,7 +71,7 @@ def _print_event(event: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Play the order on standard input and return the exit code."""
+    """Play the script steps that arrive as JSON on standard input, and return the exit code."""
     order = json.loads(sys.stdin.buffer.read())
     witness = ActionLog(order["witness"], order["turn"], order["attempt"], order["delivery"])
     # Exit normally on SIGTERM, so that the log records the end.

@@ -21,12 +21,12 @@ PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent
 
 
 class ScriptedRunner(ProcessRunner):
-    """Plays the script ``order.option``, or the built-in demo, in an agent process."""
+    """A runner that plays the script named in the order, or a built-in demo script, in an agent process."""
 
     name = "scripted"
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Read the script; an invalid script is a configuration error."""
+        """Read the script and return the prepared run, or an error result if the script is invalid."""
         try:
             steps = choose_steps(order, self._settings.root)
         except ScriptError as error:
@@ -75,7 +75,7 @@ class ScriptedRunner(ProcessRunner):
 
 
 def choose_steps(order: Order, root: Path) -> tuple[Step, ...]:
-    """Return the steps that the script plays in this run; relative script paths start at ``root``.
+    """Return the steps of the script that the agent plays in this run.
 
     Raises:
         ScriptError: the script is invalid or has no steps for this message.

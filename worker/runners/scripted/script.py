@@ -25,14 +25,16 @@ Step = tuple[str, dict[str, Any]]
 
 
 class ScriptError(HelixError):
-    """A script is invalid or does not match a message."""
+    """Raised when a script is invalid or has no steps for a message."""
 
     code = "invalid_script"
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """The steps for messages that match; run ``n`` plays list ``n``, and the last list repeats.
+    """The part of a script that says which steps to play for matching messages.
+
+    Run ``n`` plays the list ``n`` of steps, and the last list repeats.
 
     Attributes:
         when: text that the message must contain; empty matches every message.
@@ -52,7 +54,7 @@ class ScriptRule:
 
 
 def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
-    """Return the steps to play in this run; attempt and delivery count from 1.
+    """Return the steps that a script plays for a message in this run.
 
     Raises:
         ScriptError: no rule matches the message.
@@ -65,7 +67,7 @@ def find_steps(script: tuple[ScriptRule, ...], message: str, attempt: int, deliv
 
 
 def load_script(path: Path) -> tuple[ScriptRule, ...]:
-    """Read a script; unchanged files are cached.
+    """Read a script file and return its rules. Unchanged files are read only once.
 
     Raises:
         ScriptError: the script is unreadable or invalid.
@@ -74,12 +76,12 @@ def load_script(path: Path) -> tuple[ScriptRule, ...]:
 
 
 def load_built_in() -> tuple[ScriptRule, ...]:
-    """Return the rules of the built-in scripts."""
+    """Return the rules of the scripts that come with this package."""
     return tuple(rule for path in BUILT_IN for rule in load_script(path))
 
 
 def parse_script(text: str, source: str) -> tuple[ScriptRule, ...]:
-    """Parse a script's text; errors name ``source``.
+    """Parse the YAML text of a script and return its rules. Error messages name ``source``.
 
     Raises:
         ScriptError: the script is invalid; one line per problem.
@@ -186,7 +188,7 @@ def _parse_number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _StepShape:
-    """The fields of a script step; the field ``main`` may be given without its name."""
+    """The fields of one step in a script. The field ``main`` may be given without its name."""
 
     main: str
     fields: Mapping[str, Kind]

@@ -23,7 +23,7 @@ _FLOOD_PIECE = 8192
 
 
 class ScriptExit(Exception):
-    """The script ends the run without a result and with exit code ``code``."""
+    """Raised when a step ends the run without a result. The process exits with ``code``."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -31,14 +31,14 @@ class ScriptExit(Exception):
 
 
 class ActionLog:
-    """An append-only log of the agent's actions, one line per fact."""
+    """Logs the scripted agent's actions to a file, one JSON line for each fact."""
 
     def __init__(self, path: str, turn: str, attempt: int, delivery: int) -> None:
         self._path = path
         self._run = {"turn": turn, "attempt": attempt, "delivery": delivery}
 
     def append_fact(self, event: str, **facts: Any) -> None:
-        """Append one fact to the log."""
+        """Append one line to the log, with the event's name and the given facts."""
         if not self._path:
             return
         line = {**self._run, "pid": os.getpid(), "event": event, "at": time.time(), "monotonic": time.monotonic()}
@@ -50,7 +50,7 @@ class ActionLog:
 
 
 class ScriptPlayer:
-    """Plays a list of steps; each method is a step (docs/scripted-agent.md)."""
+    """Plays the steps of a script. Each public method is one kind of step."""
 
     def __init__(self, emit: Say, directory: Path, mark: str, prompt: str = "") -> None:
         self.emit = emit
@@ -59,7 +59,7 @@ class ScriptPlayer:
         self.prompt = prompt
 
     def play(self, steps: Iterable[tuple[str, dict[str, Any]]]) -> int:
-        """Play all steps, report the result, and return the exit code."""
+        """Play all steps, report the result, and return the process's exit code."""
         try:
             for name, fields in steps:
                 getattr(self, name)(**fields)
@@ -69,11 +69,11 @@ class ScriptPlayer:
         return 0
 
     def sleep(self, seconds: float) -> None:
-        """Sleep."""
+        """Sleep for this number of seconds."""
         time.sleep(seconds)
 
     def say(self, text: str, seconds: float = 0.0, pieces: int = 0, goes_on: bool = False) -> None:
-        """Print a text, in several pieces if ``seconds`` or ``pieces`` are given.
+        """Print a text as the answer, in several pieces if ``seconds`` or ``pieces`` are given.
 
         With ``goes_on``, a continued answer starts at the last line quoted in the prompt.
         """
@@ -89,59 +89,59 @@ class ScriptPlayer:
         return text[max(text.rfind(quoted[-1]), 0) :] if quoted else text
 
     def wait(self, seconds: float) -> None:
-        """Wait without output."""
+        """Wait for this number of seconds without output."""
         self.sleep(seconds)
 
     def tool(self, name: str, detail: str = "") -> None:
-        """Report a tool call."""
+        """Report a call of the tool ``name`` to the worker."""
         self.emit({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
-        """Report a note for watchers, outside the answer."""
+        """Report a note to people who watch the run. The note is not part of the answer."""
         self.emit({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:
-        """Retract the text so far."""
+        """Withdraw the text that the answer contains so far."""
         self.emit({"event": "reset", "text": reason})
 
     def verdict(self, success: bool, **said: Any) -> None:
-        """Answer as a verifier: print a JSON object with the nonce from the prompt or ``said``."""
+        """Print a verifier's answer: a JSON object with the verdict and the nonce from the prompt."""
         nonce = _NONCE.findall(self.prompt)[-1:]
         self.say(json.dumps({"nonce": "".join(nonce), "success": success, **said}, ensure_ascii=False))
 
     def usage(self, **amounts: float) -> None:
-        """Report tokens and cost."""
+        """Report the tokens and the cost of the run."""
         self.emit({"event": "usage", "usage": amounts})
 
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
-        """End the run with an error of this kind."""
+        """Report an error of this kind and end the run."""
         self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
         raise ScriptExit(1)
 
     def refuse(self, text: str = "", filtered: bool = False) -> None:
-        """End with a refusal by the model, or by its service's filter."""
+        """End the run with a refusal to answer, by the model or by the filter of its service."""
         self.emit({"event": "refusal", "text": text, "filtered": filtered})
         raise ScriptExit(0)
 
     def exit(self, code: int = 0) -> None:
-        """End with an exit code, without a result."""
+        """End the run with this exit code and without a result."""
         raise ScriptExit(code)
 
     def cut(self) -> None:
-        """End the run with exit code 0 but without a result."""
+        """End the run with exit code 0 but without a result, as if the output were cut off."""
         raise ScriptExit(0)
 
     def flood(self, size: int, kind: str = "text") -> None:
-        """Print many bytes: as answer, as meaningless lines, or as one endless line."""
+        """Print ``size`` bytes: as an answer, as meaningless lines, or as one endless line."""
         for start in range(0, size, _FLOOD_PIECE):
             self.pour("x" * min(_FLOOD_PIECE, size - start), kind)
 
     def pour(self, piece: str, kind: str) -> None:
-        """Print one piece of a flood."""
+        """Print one piece of the output that ``flood`` produces."""
         self.emit({"event": "output", "text": piece} if kind == "text" else {"event": "noise"})
 
     def write(self, path: str, content: str) -> None:
-        """Write a file below the delivery's folder."""
+        """Write a file in the run's folder. The path must not lead out of the folder."""
         target = self.directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.resolve().is_relative_to(self.directory.resolve()):
@@ -149,16 +149,16 @@ class ScriptPlayer:
         target.write_text(content, encoding="utf-8")
 
     def touch(self, path: str) -> None:
-        """Create an empty file; relative paths start at the delivery's folder."""
+        """Create an empty file. Relative paths start at the run's folder."""
         (self.directory / path).touch()
 
     def wait_for(self, path: str) -> None:
-        """Wait until a file exists; relative paths start at the delivery's folder."""
+        """Wait until a file exists. Relative paths start at the run's folder."""
         while not (self.directory / path).exists():
             self.sleep(0.01)
 
     def call_back(self, url: str) -> None:
-        """Send a GET request and wait for the response; a failure becomes a note."""
+        """Send a GET request to ``url`` and wait for the response. A failure is reported as a note."""
         from urllib.request import Request, urlopen  # slow to import and rarely needed
 
         request = Request(url, headers={"Helix-Agent-Mark": self.mark})  # noqa: S310 - the script's own address
@@ -170,7 +170,7 @@ class ScriptPlayer:
 
 
 def split_text(text: str, pieces: int) -> list[str]:
-    """Split a text into at most ``pieces`` parts with similar numbers of words."""
+    """Split a text into at most ``pieces`` parts with similar numbers of words, and return the parts."""
     if pieces <= 1:
         return [text]
     words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", text) or [text]

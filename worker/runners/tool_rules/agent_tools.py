@@ -14,19 +14,19 @@ AGENTS = {agent: (table["asks"].split(), table["silent"].split()) for agent, tab
 
 
 def tool_names(tool: str) -> set[str]:
-    """Return all names of a tool, old and new."""
+    """Return all names, old and new, of the tool that has the name ``tool``."""
     newest = _ALIASES.get(tool, tool)
     return {newest, *(name for name, other in _ALIASES.items() if other == newest)}
 
 
 def find_agent(runner: str) -> str:
-    """Return the agent of a model's runner as in HELIX_MODELS: ``codex``, ``acp:opencode``."""
+    """Return the name of the agent that a model's runner starts, such as ``codex`` or ``acp:opencode``."""
     name, _, option = runner.partition(":")
     return f"{name}:{option.partition(':')[0]}" if name == "acp" else name
 
 
 def find_uncontrolled(pattern: str, agent: str) -> tuple[str, bool]:
-    """Return why a rule for these tools cannot control an agent; True means that the rule has no effect at all."""
+    """Return why a rule for these tools cannot control an agent, and whether the rule has no effect at all."""
     asks, silent = AGENTS.get(agent, ([pattern], []))
     quiet = [name for name in silent if match_pattern(pattern, name) is Match.DOES]
     heard = any(match_pattern(pattern, name) is Match.DOES for tool in asks for name in tool_names(tool))

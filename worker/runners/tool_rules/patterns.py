@@ -9,7 +9,7 @@ ANY, GLOB = "\0", "\1"
 
 
 class Match(IntEnum):
-    """How certain a match is."""
+    """How certain it is that a text matches a pattern."""
 
     NO = 0
     MAY = 1
@@ -17,7 +17,10 @@ class Match(IntEnum):
 
 
 def match_pattern(pattern: str, text: str) -> Match:
-    """Match a text against a pattern; unknown parts of the text make the result uncertain."""
+    """Return how certainly a text matches a pattern. A text with unknown parts never matches for certain.
+
+    A text with unknown parts can match only perhaps.
+    """
     if ANY in text or GLOB in text:
         return Match.MAY if _may_match(pattern, text) else Match.NO
     first, *rest = pattern.split("*")
@@ -33,7 +36,7 @@ def match_pattern(pattern: str, text: str) -> Match:
 
 
 def _may_match(pattern: str, text: str) -> bool:
-    """Return whether some value of a text's unknown parts matches the pattern."""
+    """Return whether the text matches the pattern for some value of its unknown parts."""
     end = len(pattern)
     at, before = _skip_stars(pattern, {0}), ""
     for letter in text:
@@ -53,7 +56,7 @@ def _may_match(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(pattern: str, at: set[int]) -> set[int]:
-    """Add the positions after stars, because a star may match nothing."""
+    """Return the positions in a pattern, together with the positions after stars, because a star may match nothing."""
     for place in sorted(at):
         while pattern.startswith("*", place):
             place += 1

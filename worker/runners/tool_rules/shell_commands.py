@@ -38,7 +38,10 @@ _LINE = re.compile(r"[\s;&|<>$`(]")
 
 
 def find_commands(given: str | list[str]) -> list[ShellCommand]:
-    """Return all commands of a command line or argument list in order; ``ANYTHING`` marks an unknown command."""
+    """Return all commands that a command line or an argument list runs, in order.
+
+    ``ANYTHING`` means an unknown command.
+    """
     first = _parse_line(given) if isinstance(given, str) else [ShellCommand(tuple(given))]
     found: list[ShellCommand] = []
     todo = [(each, 0) for each in reversed(first)]
@@ -53,12 +56,12 @@ def find_commands(given: str | list[str]) -> list[ShellCommand]:
 
 
 def program_name(command: ShellCommand) -> str:
-    """Return the base name of a command's program, or an empty text."""
+    """Return the name of the program that a command runs, without its folder, or an empty string."""
     return command.words[0].rpartition("/")[2].removeprefix("=") if command.words else ""
 
 
 def matchable_texts(command: ShellCommand) -> Iterator[str]:
-    """Yield the texts that patterns are matched with: program and arguments, with and without leading options."""
+    """Yield the texts of a command that patterns are matched with, with and without the leading options."""
     if command.words:
         program, words = program_name(command), command.words[1:]
         if program.startswith("git-"):
@@ -71,7 +74,7 @@ def matchable_texts(command: ShellCommand) -> Iterator[str]:
 
 
 def _first_operands(words: tuple[str, ...]) -> list[int]:
-    """Return possible positions of the first operand; it is unknown which options take the next word."""
+    """Return the possible positions of a command's first operand. Any option may take the next word as its value."""
     places = {0}
     for at, word in enumerate(words):
         if at in places and word.startswith(("-", "+", ANY, GLOB)):
@@ -92,7 +95,7 @@ def _parse_line(line: str) -> list[ShellCommand]:
 
 
 def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
-    """Yield the commands that a command starts, as far as its words show."""
+    """Yield the commands that a command starts itself, as far as its words show them."""
     program, words = program_name(command), command.words[1:]
     if _runs_anything(program, words, command.stdin):
         yield ANYTHING
@@ -122,7 +125,7 @@ def _started_commands(command: ShellCommand) -> Iterator[ShellCommand]:
 
 
 def _runs_anything(program: str, words: tuple[str, ...], stdin: str | None) -> bool:
-    """Return whether a program gets code that this module cannot read."""
+    """Return whether a program runs code that does not appear on the command line."""
     operands = [word for word in words if not word.startswith(("-", "+"))]
     given = [words[at] for at in _first_operands(words) if at < len(words)]
     asks = bool(words) and not operands and words[0] in {"--version", "--help", "-V", "-v", "-h"}

@@ -36,11 +36,11 @@ _EVALUATES = re.compile(
 
 
 class UnreadableCommand(Exception):
-    """The command line cannot be parsed, or is too long."""
+    """Raised when a command line cannot be parsed or is too long."""
 
 
 class ShellCommand(NamedTuple):
-    """One simple command.
+    """One simple command of a shell command line.
 
     Attributes:
         words: the program and its arguments.
@@ -61,10 +61,10 @@ ANYTHING = ShellCommand((ANY,), plain=False)
 
 
 def read_commands(line: str) -> list[ShellCommand]:
-    """Return all simple commands of a command line.
+    """Parse a command line and return its simple commands.
 
     Raises:
-        Unreadable: the line cannot be parsed, or is too long.
+        UnreadableCommand: the line cannot be parsed, or is too long.
     """
     if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
         raise UnreadableCommand
@@ -80,7 +80,7 @@ def read_commands(line: str) -> list[ShellCommand]:
 
 
 def find_parser() -> Path:
-    """Return the path of shfmt, which is installed next to Python.
+    """Return the path of the program shfmt, which is installed next to Python.
 
     Raises:
         FileNotFoundError: shfmt is not installed.
@@ -92,14 +92,14 @@ def find_parser() -> Path:
 
 
 def _hides_commands(tree: Mapping[str, Any]) -> bool:
-    """Return whether quoted text holds commands that a construct on the line may evaluate."""
+    """Return whether quoted text on the line contains commands that the line may evaluate."""
     texts = json.dumps(tree, separators=(",", ":"))
     quoted = re.search(r'"Value":"(?:[^"\\]|\\.)*(?:\$\(|`)', texts)
     return bool(quoted and _EVALUATES.search(texts))
 
 
 class _TreeReader:
-    """Reads one syntax tree; ``known`` maps loop variables to one of their values."""
+    """Collects the simple commands from the syntax tree that shfmt makes of a command line."""
 
     def __init__(self, line: str) -> None:
         self._line, self._steps = line, itertools.count()
@@ -150,7 +150,7 @@ class _TreeReader:
         yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
 
     def _loop_values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
-        """Return the values of a loop variable; empty for unknown values."""
+        """Return the values that a loop variable takes, or an empty list if the values are unknown."""
         name = (loop.get("Name") or {}).get("Value", "")
         elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
         values = [_word_text(each["Parts"], known) for each in loop.get("Items") or []]
@@ -167,7 +167,7 @@ def _parts_in(node: Any) -> Iterator[list[Any]]:
 
 
 def _word_text(parts: list[Any], known: Mapping[str, str]) -> str:
-    """Return a word's text; brace alternatives become placeholders."""
+    """Return the text of a shell word, with placeholders for parts whose value is unknown."""
     literal = "".join(part["Value"] for part in parts if part["Type"] == "Lit")
     if _BRACES.search(literal):
         literal = _LIST.sub(GLOB, literal)
@@ -205,7 +205,7 @@ def _part_text(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: boo
 
 
 def _here_document(statements: list[Any], known: Mapping[str, str]) -> str:
-    """Return the here-document that ``cat`` prints; empty for all other commands."""
+    """Return the here-document that a ``cat`` command prints, or an empty string for other commands."""
     if len(statements) != 1 or len(found := statements[0].get("Redirs") or []) != 1 or "Hdoc" not in found[0]:
         return ""
     words = [_join_parts(each["Parts"], known) for each in (statements[0].get("Cmd") or {}).get("Args") or []]
@@ -213,7 +213,7 @@ def _here_document(statements: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _decode_escapes(value: str) -> str:
-    """Decode ``$'...'``; unknown where Python and the shell read an escape differently."""
+    """Return the text of a ``$'...'`` string, or ``ANY`` if Python and the shell decode its escapes differently."""
     if re.search(r"\\(?:[^abfnrtvxuU0-7'\"\\]|[4-7][0-7][0-7]|x\{)", re.sub(r"\\\\", "", value)):
         return ANY
     try:

@@ -28,7 +28,7 @@ _MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
 
 
 def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Match]:
-    """Match each path with a folder pattern below ``root``; None is an unknown path.
+    """Match each path with a folder pattern below ``root`` and return the results. None means an unknown path.
 
     With ``covers``, a path that ends with a slash matches if anything below it does.
     """
@@ -49,13 +49,16 @@ def match_folder(pattern: str, paths: Iterable[str | None], root: str, *, covers
 
 
 def _relative_place(path: str, base: str) -> str:
-    """Return a path's real place relative to ``base``; ``.`` for a folder that contains ``base``."""
+    """Return the path relative to ``base`` after resolving links, or ``.`` for a folder that contains ``base``."""
     real = os.path.realpath(path)
     return "." if base.startswith(real.rstrip("/") + "/") and path.endswith("/") else os.path.relpath(real, base)
 
 
 def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
-    """Yield the paths in a tool's arguments; ``named`` skips arguments whose names do not suggest paths."""
+    """Yield the paths that a tool call's arguments name.
+
+    ``named`` skips arguments whose names do not suggest a path.
+    """
     searches = bool(_SEARCH_TOOL.search(tool))
     base = next(
         (
@@ -89,13 +92,16 @@ def _argument_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _pattern_path(text: str) -> str:
-    """Turn a search pattern into a path with a placeholder from its first special character on."""
+    """Return a search pattern as a path, with a placeholder for everything after its first special character."""
     plain = re.split(r"[*?\[{]", text)[0]
     return text if plain == text else f"{plain}{GLOB}"
 
 
 def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
-    """Yield the places that one command touches in its possible working folders; None means anywhere."""
+    """Yield the paths that one shell command reads or writes, for each possible working folder.
+
+    None means any path.
+    """
     program, words = program_name(command), command.words[1:]
     if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
         yield None
@@ -125,7 +131,7 @@ def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> It
 
 
 def _glob_files(text: str, folder: str) -> Iterator[str | None]:
-    """Yield the files that a glob finds, because they may be links."""
+    """Yield the files that a shell glob finds, because these files may be links, or None for too many files."""
     if text.rpartition("/")[0].count(GLOB) > 1:
         yield None
     elif GLOB in text:
@@ -135,12 +141,12 @@ def _glob_files(text: str, folder: str) -> Iterator[str | None]:
 
 
 def _option_values(word: str) -> list[str]:
-    """Return the possible values attached to a short option."""
+    """Return the possible values that are attached to a short option, as in ``-ofile``."""
     return [word[at:] for at in range(2, min(len(word), 6))] if re.match(r"-[A-Za-z]", word) else []
 
 
 def find_folders(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
-    """Return the possible working folders of the commands on one line; None means unknown."""
+    """Return the possible working folders of the commands on one line. None means an unknown folder."""
     found: list[str | None] = [folder]
     for command in commands:
         for at, word in enumerate(command.words):
@@ -164,7 +170,7 @@ def _join_path(folder: str, path: str) -> str:
 
 
 def _covered_path(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
-    """Yield a path, with a trailing slash if it is a folder whose content counts too."""
+    """Yield the absolute path, with a trailing slash if the content of the folder is covered too."""
     if not text or len(text) > _MOST_CHARS or "\0" in text:
         return
     path = Path(folder, text)

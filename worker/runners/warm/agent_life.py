@@ -11,7 +11,7 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmLimits:
-    """Limits on idle agent processes; ``seconds`` 0 keeps none.
+    """Limits on the agent processes that a worker keeps running between messages. If ``seconds`` is 0, none is kept.
 
     ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
     """
@@ -24,7 +24,7 @@ class WarmLimits:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> WarmLimits:
-        """Read the limits from the settings."""
+        """Return the limits that the settings specify."""
         return cls(
             seconds=settings.claude_warm_seconds,
             processes=settings.claude_warm_processes,
@@ -35,87 +35,99 @@ class WarmLimits:
 
 
 class LivingAgent(Protocol):
-    """An agent process that answers one message after the other."""
+    """An agent process that answers several messages of a session, one after the other."""
 
     @property
     def session(self) -> tuple[str, str]:
-        """Owner and session of the process, which never change."""
+        """Return the owner and the session that the process belongs to. They never change."""
         ...
 
     @property
     def fixed_part(self) -> str:
-        """The part of an order that cannot change while the process lives."""
+        """Return a digest of the options that were fixed when the process started."""
         ...
 
     @property
     def can_be_kept(self) -> bool:
-        """Return whether the last message ended completely, with no work left in the background."""
+        """Return whether the last message was answered completely and no work is left in the background."""
         ...
 
     def continues(self, order: Order) -> bool:
-        """Return whether the process is alive and holds exactly the order's conversation. May block."""
+        """Return whether the process is alive and knows exactly the conversation that this run continues.
+
+        The call may block.
+        """
         ...
 
     async def answer_message(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """Answer one message; None if the process certainly never read the message."""
+        """Answer the message of this run and return the result, or None if the process certainly did not read it."""
         ...
 
     def mark_idle(self, until: float) -> None:
-        """Mark the process idle; the guard kills an idle process at ``until``, by ``time.monotonic()``."""
+        """Mark the process as idle, so that its guard kills it at the ``time.monotonic()`` value ``until``."""
         ...
 
     def measure_memory(self) -> int:
-        """Return the bytes that ending the process would free. May block."""
+        """Return how many bytes of memory would become free if the process ended. The call may block."""
         ...
 
     def close(self) -> None:
-        """End the process, remove its files, and wait until it is gone. Idempotent."""
+        """End the process, remove its files, and wait until the process is gone. Further calls do nothing."""
         ...
 
 
 @runtime_checkable
 class WarmRunner(Protocol):
-    """A runner whose agent process can answer several messages."""
+    """A runner whose agent processes can answer several messages of a session."""
 
     async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run an order in a process that ends with the run."""
+        """Run the agent once in a new process that ends with the run, and return the result."""
         ...
 
     def fixed_part(self, order: Order) -> str:
-        """Return the part of an order that is fixed at process start; empty if no process can be kept. May block."""
+        """Return a digest of the options that an agent process fixes at its start.
+
+        The digest is empty if no process can be kept. The call may block.
+        """
         ...
 
     def open_agent(self, order: Order, fixed: str, stop: Stop) -> LivingAgent | RunResult:
-        """Start a process for the order's session, or return a result that explains the failure. May block."""
+        """Start an agent process for the session of this run and return it, or return an error result.
+
+        The call may block.
+        """
         ...
 
 
 class SpareAgent(LivingAgent, Protocol):
-    """A spare agent process, started before its session is known."""
+    """An agent process that was started in advance, before its session is known."""
 
     def bind_session(self, order: Order, fixed: str) -> bool:
-        """Assign the process to the order's session; False if the process must be closed instead. May block."""
+        """Assign the process to the run's session. Return False if the process must be closed instead.
+
+        The call may block.
+        """
         ...
 
 
 @runtime_checkable
 class SpareRunner(Protocol):
-    """A runner that can start agent processes before their session is known."""
+    """A runner that can start agent processes in advance, before their session is known."""
 
     def spare_part(self, order: Order) -> str:
-        """Return the part of an order that a spare process must share with the order. May block."""
+        """Return a digest of the options that a spare process must have in common with the run. The call may block."""
         ...
 
     def wanted_kinds(self, since: float) -> list[tuple[float, Order]]:
-        """List the kinds of spare processes wanted after ``since``: an example order, and the time of the request.
+        """Return an example order for each kind of spare process wanted after ``since``, with the time of the request.
 
-        Times are seconds since the epoch. May block.
+        Times are seconds since the epoch. The call may block.
         """
         ...
 
     def open_spare(self, order: Order, part: str, until: float) -> SpareAgent | None:
-        """Start a spare process for orders like this one, or return None. May block.
+        """Start a spare process for runs like this one and return it, or return None if that is impossible.
 
-        The guard kills the process at ``until``.
+        May block. The guard kills the process at ``until``.
         """
         ...

@@ -36,7 +36,7 @@ _STILLBORN = 10.0
 
 
 class IdleAgents:
-    """The worker's idle agent processes, at most one per session. Thread-safe."""
+    """Keeps a worker's idle agent processes, at most one per session, for the sessions' next messages. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class IdleAgents:
     async def run_message(
         self, runner: WarmRunner, limits: WarmLimits, order: Order, emit: Emit, stop: Stop
     ) -> RunResult:
-        """Run one message in the session's idle process, in a spare process, or in a new process."""
+        """Run one message in the session's idle process, or in a spare or new process, and return the result."""
         fixed = await asyncio.to_thread(runner.fixed_part, order)
         if not fixed:
             return await runner.run_alone(order, emit, stop)
@@ -71,7 +71,10 @@ class IdleAgents:
     async def _claim_spare(
         self, runner: WarmRunner, limits: WarmLimits, order: Order, fixed: str
     ) -> LivingAgent | None:
-        """Assign a spare process to the order's session, and schedule the start of the next spare process."""
+        """Assign a spare process to the run's session and return it, or None if there is none.
+
+        Also schedules the start of the next spare process.
+        """
         if not limits.spares or not isinstance(runner, SpareRunner):
             return None
         part = await asyncio.to_thread(runner.spare_part, order)
@@ -101,7 +104,7 @@ class IdleAgents:
         return None
 
     def start_spares(self, runner: SpareRunner, limits: WarmLimits, order: Order, part: str) -> None:
-        """Start the wanted spare processes, as far as the limits allow. May block."""
+        """Start spare processes until as many as wanted are ready, within the limits. The call may block."""
         while self._wants_spare(part, limits):
             spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
             if spare is None:
@@ -111,7 +114,7 @@ class IdleAgents:
             self._store_agent(spare, _SPARE_BYTES, limits)
 
     def foresee_spares(self, runner: SpareRunner, limits: WarmLimits) -> None:
-        """Schedule the start of spare processes that other workers' sessions make likely. Never blocks."""
+        """Schedule the start of spare processes that other workers' sessions make likely, and return at once."""
         self._closing.submit(self._start_foreseen, runner, limits)
 
     def _start_foreseen(self, runner: SpareRunner, limits: WarmLimits) -> None:
@@ -145,7 +148,10 @@ class IdleAgents:
         return result
 
     def take_agent(self, order: Order, fixed: str) -> LivingAgent | None:
-        """Take the idle process of the order's session; end a process that cannot answer the order."""
+        """Remove and return the idle process of the run's session, or None.
+
+        A process that cannot answer the order is ended.
+        """
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.fixed_part == fixed and living.continues(order)):
@@ -155,7 +161,7 @@ class IdleAgents:
         return None
 
     def keep_agent(self, living: LivingAgent, limits: WarmLimits) -> None:
-        """Keep a process for its session's next message, and end processes above the limits."""
+        """Keep a process for the next message of its session, and end other processes that exceed the limits."""
         self._store_agent(living, living.measure_memory(), limits)
 
     def _store_agent(self, living: LivingAgent, size: int, limits: WarmLimits) -> None:
@@ -167,7 +173,7 @@ class IdleAgents:
         self._schedule_end(ended)
 
     def remove_ended(self, living: LivingAgent) -> None:
-        """Remove a process that has ended by itself. Never blocks."""
+        """Forget an idle process that has ended by itself, and return at once."""
         with self._lock:
             found, _, since = self._idle.get(living.session, (None, 0, 0.0))
             ours, now = found is living, time.monotonic()
@@ -179,14 +185,14 @@ class IdleAgents:
             self._schedule_end([living])
 
     def idle_sessions(self) -> dict[tuple[str, str], float]:
-        """Return the sessions with idle agents, and the times of their last messages (monotonic)."""
+        """Return the sessions that have an idle process, each with the ``time.monotonic()`` of its last message."""
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def describe_idle(self) -> dict[str, tuple[float, int]]:
-        """Describe the idle agents: session, start of idling in seconds since the epoch, and memory in bytes.
+        """Return each idle session with the time since which it is idle and its memory in bytes.
 
-        Spare processes are named ``(spare 1)`` and so on.
+        Times are seconds since the epoch. Spare processes are named ``(spare 1)`` and so on.
         """
         ahead, number = time.time() - time.monotonic(), itertools.count(1)
         with self._lock:
@@ -196,32 +202,32 @@ class IdleAgents:
             }
 
     def pop_ended_sessions(self) -> set[tuple[str, str]]:
-        """Return sessions whose agents have ended since the last call and have no new one."""
+        """Return the sessions whose idle process has ended since the last call and was not replaced."""
         with self._lock:
             ended, self._ended = self._ended - self._idle.keys(), set()
         return {session for session in ended if session[0]}
 
     def end_agent(self, session: tuple[str, str]) -> None:
-        """End a session's idle agent in the background, because another worker continues the conversation."""
+        """End the idle process of a session in the background, because another worker continues the conversation."""
         with self._lock:
             living = self._idle.pop(session, (None,))[0]
         if living:
             self._schedule_end([living])
 
     def end_all(self) -> None:
-        """End all idle agents in the background, because the machine is short of resources."""
+        """End all idle processes in the background, because the machine is short of resources."""
         with self._lock:
             found, self._idle = [living for living, *_ in self._idle.values()], {}
         self._schedule_end(found)
 
     def close(self) -> None:
-        """End all idle agents and spare processes, and wait until they are gone."""
+        """End all idle and spare processes, and wait until they are gone."""
         self._closing.submit(lambda: None).result()
         self.end_all()
         self._closing.submit(lambda: None).result()
 
     def _pop_surplus(self, owner: str, limits: WarmLimits) -> list[LivingAgent]:
-        """Remove processes until all limits are met: spare ones first, then least recently used ones."""
+        """Remove and return processes until all limits are met: spare ones first, then the least recently used."""
         out: list[LivingAgent] = []
         while over := self._find_surplus(owner, limits):
             out.append(self._idle.pop(over)[0])
@@ -254,5 +260,5 @@ def _close_agent(living: LivingAgent) -> None:
 
 @functools.cache
 def shared_idle_agents() -> IdleAgents:
-    """Return the idle agents of this worker process."""
+    """Return the idle agent processes that all runners of this worker share."""
     return IdleAgents()
