@@ -63,7 +63,7 @@ class ModelAvailability:
         return self.unavailable
 
     def check_if_due(self) -> tuple[str, ...]:
-        """Check the models again if the last check is more than 15 seconds old, and return the models that can run."""
+        """Check the models again if the last check is at least 15 seconds old, and return the models that can run."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self.check_models()
         return self.models
@@ -83,7 +83,7 @@ def _find_obstacle(settings: Settings, model: str) -> str:
 
 
 def find_missing_program(settings: Settings, model: str) -> str:
-    """Return the name of the program that a model needs if it is missing here, or an empty string.
+    """Return the name of the program that a model needs if the program is missing here, or an empty string.
 
     Raises:
         SettingsError: the runner is unknown.
@@ -103,7 +103,9 @@ def try_program(settings: Settings, model: str) -> str:
 
 
 def find_certified_program(settings: Settings, model: str) -> tuple[str, str]:
-    """Return the path of a model's program and the version that was certified, or two empty strings.
+    """Return the path of the program that a model needs, and the version that was tested.
+
+    Both are empty if the model needs no program.
 
     Raises:
         SettingsError: the runner is unknown.

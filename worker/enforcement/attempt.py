@@ -11,7 +11,7 @@ from worker.enforcement.validators.services import NOTHING_SPENT, ValidationCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of the agent and its validated answer.
+    """One answer of the agent to a turn, with the result of its validation.
 
     Attributes:
         answer: the validated text: ``text``, or the previous answer with parts of ``text`` put in.
@@ -62,6 +62,5 @@ def latest_attempts(history: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def _count_errors(attempt: Attempt) -> tuple[int, int]:
-    """Return how many errors need a whole new answer, and how many parts of the answer are wrong."""
     named = {(error.file, error.part.partition(".")[0]) for error in attempt.errors if error.part}
     return sum(not error.part for error in attempt.errors), len(named)

@@ -150,7 +150,10 @@ class ValidatorProcess:
             self._reap_child()
 
     def _send_call(self, call: tuple[Any, ...]) -> Connection:
-        """Send a call to the child process, and fork a new child if none is running or the call cannot be pickled."""
+        """Send a call to the child process, and start a new child process if necessary.
+
+        A child is necessary if none is running, or if the call cannot be pickled; a forked child inherits the call.
+        """
         if self._pipe is None:
             return self._fork_child(call)
         try:

@@ -60,7 +60,7 @@ MOST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
-    """Says what a retry asks the agent for: certain parts of the answer, or a whole new answer.
+    """What the agent is asked to send when its answer was rejected: parts of the answer, or a whole new answer.
 
     ``shortens``: the rule of an error wants less text.
     """
@@ -71,7 +71,10 @@ class RetryRequest:
 
 
 def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryRequest:
-    """Return the request that a retry must make because of the errors of an answer. Errors in files are ignored."""
+    """Return what to ask the agent for when its answer has these errors.
+
+    Errors in files are ignored.
+    """
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
@@ -93,7 +96,7 @@ def derive_request(answer: str, errors: Iterable[ValidationIssue]) -> RetryReque
 
 @dataclass(frozen=True, slots=True)
 class MergedAnswer:
-    """An answer after a reply was merged into it, with the texts taken from that reply.
+    """The result of merging the agent's reply into an earlier answer.
 
     Attributes:
         inserted: the texts taken from the reply, by part name; empty if the answer is the unchanged reply.
@@ -162,10 +165,10 @@ def find_lost_content(
     *,
     adrs_only: bool = False,
 ) -> list[ValidationIssue]:
-    """Return a CONTENT_LOST issue for each ADR and each good section of the old answer that the new answer lacks.
+    """Return an issue for each part of the old answer that the new answer lost.
 
-    A section is good if it has content, and is required or without errors. Content in one of ``files`` is not lost.
-    ``adrs_only`` ignores sections.
+    Such parts are ADRs and good sections; the code is CONTENT_LOST. A section is good if it has content, and is required
+    or without errors. Content in one of ``files`` is not lost. ``adrs_only`` ignores sections.
     """
     adrs = parse_document(answer).adrs
     if after == answer or not adrs:
@@ -194,7 +197,7 @@ def find_lost_content(
 def find_unresolved_losses(
     missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
-    """Return the CONTENT_LOST issues of an attempt that still apply to a later answer.
+    """Return those issues about lost content that a later answer does not resolve.
 
     ``earlier`` are the attempts before that attempt.
     """
@@ -224,7 +227,7 @@ def restore_sections(answer: str, errors: Iterable[ValidationIssue], earlier: It
 
 
 def keeps_content(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
-    """Return True if an automatic edit removes no ADR, and no section other than those that the errors name."""
+    """Return True if an automatic edit removes nothing from the answer except the sections that the errors name."""
     mine = [error for error in errors if error.is_error and error.code != LOST]
     if len(parse_document(after).adrs) < len(parse_document(before).adrs):
         return False
@@ -282,7 +285,6 @@ def _may_replace(reply: str, answer: str, request: RetryRequest, files: Iterable
 def _insert_parts(
     splice: _AnswerBuilder, errors: Sequence[ValidationIssue], offer: ReplyParts, parts: Sequence[str]
 ) -> None:
-    """Insert the parts found in the reply into the answer, unless an insertion would remove other content."""
     named = _named_files(splice.answer, errors)
     for name, lines in offer.keys.items():
         splice.record_part(

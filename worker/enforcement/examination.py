@@ -65,5 +65,8 @@ def _failure_issue(name: str, problem: str, locale: str) -> list[ValidationIssue
 
 
 def refused_file_issues(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
-    """Return one error for each file of an answer that was refused. ``files`` maps the path to the reason."""
+    """Return an issue for each file of an answer that was refused.
+
+    ``files`` maps each path to the reason.
+    """
     return tuple(make_issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

@@ -35,10 +35,10 @@ def build_feedback(
     request: RetryRequest | None = None,
     ignored: bool = False,
 ) -> str:
-    """Return the prompt of a retry, which lists every error with its fix and the parts of the answer to send.
+    """Return the prompt that asks the agent to correct its answer, with every error and its fix.
 
-    Without ``request``, the issues determine these parts. ``ignored`` means that the last reply did not change the
-    answer.
+    Without ``request``, the issues determine the parts to send. ``ignored`` means that the last reply did not change
+    the answer.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [_format_text("wrong", locale), ""]

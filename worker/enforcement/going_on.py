@@ -46,7 +46,7 @@ _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
 
 @dataclass(frozen=True, slots=True)
 class ContinuedText:
-    """A truncated text joined with the reply that continues it.
+    """The text that results from joining a truncated answer with the agent's continuation.
 
     Attributes:
         kept: how many characters of the truncated text were kept; 0 if the agent started over.
@@ -69,7 +69,7 @@ def find_unfinished_text(history: Sequence[Attempt]) -> str:
 
 
 def trim_partial_marks(text: str) -> str:
-    """Return a truncated text without its last lines if these have no words, such as an incomplete ``#``."""
+    """Return a truncated text without trailing lines that have no words, such as an incomplete ``#``."""
     for _ in range(_MOST_MARKS):
         start = text.rstrip().rfind("\n") + 1
         if _count_letters(text[start:]) >= 3:
@@ -95,7 +95,7 @@ def quote_last_lines(text: str) -> str:
 
 
 def append_continuation(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
-    """Append the agent's reply to the truncated text that the reply continues, and return the joined text.
+    """Append the agent's reply to the truncated text that it continues, and return the joined text.
 
     Repeated lines, talk before the continuation and a fence around it are dropped. If the agent started over, the new
     version replaces the old text from that point, unless it lacks earlier content.
@@ -173,7 +173,7 @@ def _append_from_seam(so_far: str, reply: str) -> ContinuedText | None:
 
 
 def _is_mark(before: str, text: str) -> bool:
-    """Return True if the text after a break completes a Markdown mark, such as a ``# Title`` or a code fence."""
+    """Return True if a text before and after a break form a Markdown mark, such as ``# Title`` or a code fence."""
     line = text.lstrip("\n").partition("\n")[0].strip()
     if line.startswith("# "):
         return not any(True for _ in _find_headings(before))  # an answer has one title, and it comes first
@@ -195,9 +195,9 @@ def _is_talk_about_answer(rest: str, so_far: str) -> bool:
 
 
 def _find_starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
-    """Yield each position in a reply where the continuation may start, with a number of letters.
+    """Yield each position in a reply where the continuation may start, and how much must match there.
 
-    At least this number of letters there must repeat the end of the text.
+    The second number is how many letters must repeat the end of the text.
     """
     at, least = 0, 0
     lines = reply.split("\n", 3 * _PRELUDE)
@@ -275,7 +275,7 @@ def _append_rest(so_far: str, rest: str) -> ContinuedText:
 
 
 def _find_restart(so_far: str, piece: str) -> int | None:
-    """Return how many characters of the text to keep if the agent started over, or None if the agent did not."""
+    """Return how much of the truncated text to keep if the reply starts over, or None if the reply continues."""
     line = piece.partition("\n")[0].strip()
     if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
         return 0

@@ -12,7 +12,7 @@ from worker.enforcement.content_guard import derive_request, find_lost_content, 
 def merge_files(
     before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
-    """Return the files of an answer after a retry, and an issue for each file whose new version lacks content.
+    """Return the files of an answer after the agent's reply, and issues about content that the reply lost.
 
     A file changes only if an error named it or the retry asked for a whole answer, and never to a version that lacks a
     good section.

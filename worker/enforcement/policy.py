@@ -61,7 +61,7 @@ class Policy:
             _parse_actions(tuple(order))
 
     def list_actions(self, validator: str) -> tuple[Action, ...]:
-        """Return the actions to try for errors of a validator, in order."""
+        """Return the actions to try for errors of a validator, in the order in which they are tried."""
         return _parse_actions(tuple(self.order.get(validator, self.default)))
 
     def repairs_first(self, validator: str) -> bool:
@@ -176,7 +176,7 @@ def _apply_policy(history: Sequence[Attempt], policy: Policy) -> Decision:
 def demote_issues(
     issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False
 ) -> tuple[ValidationIssue, ...]:
-    """Return the issues with errors turned into warnings where the policy tolerates errors of their validator.
+    """Return the issues, with errors turned into warnings where the policy tolerates them.
 
     ``final``: no retry follows, so ``warn`` counts at any place of a validator's order, else only as the first action.
     """
@@ -198,7 +198,7 @@ def _is_tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> boo
 
 
 def weigh_attempts(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
-    """Return the attempts with errors turned into warnings where the policy tolerates these errors."""
+    """Return the attempts, with errors turned into warnings where the policy tolerates them."""
     found: list[Attempt] = []
     for attempt in history:
         issues = demote_issues(attempt.issues, policy)

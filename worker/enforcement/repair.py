@@ -59,7 +59,7 @@ class RepairResult:
 def repair_answer(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> RepairResult:
-    """Repair an answer with the fallbacks of the validators until nothing changes, and validate the result.
+    """Repair an answer without the agent, as far as the validators can, and return the validated result.
 
     A fallback counts only if it removes an error, adds none, and loses no content without errors. A fallback that
     raises is skipped.
@@ -93,9 +93,10 @@ def repair_attempt(
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
 ) -> RepairResult:
-    """Restore the sections that the answer of an attempt lost, repair the answer, and return the result.
+    """Repair the answer of an attempt without the agent, and return the validated result.
 
-    If our own code fails, the answer stays rejected.
+    Sections that the answer lost are restored from earlier attempts. If our own code fails, the answer stays
+    rejected.
     """
     faults = ValidationFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
     faults.issues += [issue for issue in chosen.issues if issue.code == NOT_JUDGED and issue.validator == GUARD]

@@ -185,7 +185,7 @@ class ResponseEnforcer:
         context: Mapping[str, Any],
         work: Callable[..., Found],
     ) -> Found:
-        """Run a validation or repair, in a thread if a validator might block the event loop, and return the result."""
+        """Run a validation or a repair and return its result, in a thread if the event loop might block."""
         texts = [*texts, *(context.get("files") or {}).values()]
         if not self.validation_seconds or all(runs_in_place(validator, texts) for validator in active):
             return work(validators=active)
@@ -240,7 +240,7 @@ class ResponseEnforcer:
 
 
 def _check_validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
-    """Return the validators unchanged. Raises ``TypeError`` if an entry is a class or a name."""
+    """Return the validators unchanged, or raise ``TypeError`` if one of them is not a validator object."""
     for each in given:
         if isinstance(each, type):
             raise TypeError(f"{each.__name__} is a class: write {each.__name__}()")

@@ -187,7 +187,7 @@ _WORD = re.compile(r"(\d+) (failed|passed|error)")
 
 
 def counts_in(output: str) -> Counts | None:
-    """Return the numbers of passed and failed tests in a test program's output, or None without a summary."""
+    """Return how many tests passed and failed according to a test program's output, or None without a summary."""
     text = _ANSI.sub("", output[-MOST_OUTPUT:])
     for pattern in _SUMMARIES:
         if found := [each.groupdict() for each in pattern.finditer(text)]:

@@ -67,7 +67,7 @@ class RunRecording:
         return piece
 
     def discard(self) -> None:
-        """Delete the recording, which is incomplete."""
+        """Close and delete the recording, which is incomplete."""
         with contextlib.suppress(OSError):
             os.unlink(self.path + _OUTPUT)  # noqa: PTH108
         self.close()
@@ -154,7 +154,10 @@ def read_finished(folder: Path) -> FinishedRun | None:
 
 
 def read_recording(folder: Path) -> FinishedRun | None:
-    """Return the recorded output of a run, without facts if the run did not finish, or None if nothing was recorded."""
+    """Return the recorded output of a run, or None if nothing was recorded.
+
+    Facts are missing if the end of the run was not recorded.
+    """
     if found := read_finished(folder):
         return found
     try:

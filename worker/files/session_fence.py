@@ -79,7 +79,7 @@ class FencedSessionFolder(SessionFolder):
     _taken: bool
 
     def revoke_earlier_holders(self) -> None:
-        """Revoke the rights of all earlier holders of the session's folder.
+        """Remove the write access of all workers that held the session earlier.
 
         Call this after the store has confirmed the new holder.
         """
@@ -153,6 +153,13 @@ def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Itera
     """Open a session's folder as its new holder, and yield the folder, which is created if missing.
 
     No other holder is revoked until ``revoke_earlier_holders``. A folder kept for the same token is found again.
+
+    Args:
+        token: token of the lease.
+        stays: keep the holder's folder after the block, unless the block fails.
+
+    Raises:
+        OSError: the folder cannot be created, or an agent put a link in its place.
     """
     with _open_session(session) as (root, new):
         held, first = _open_holders(root, new)
@@ -174,7 +181,10 @@ def open_fenced(session: Path, token: str = "", *, stays: bool = False) -> Itera
 
 
 def _holder_name(token: str) -> str:
-    """Return the name of a holder's folder: a hash of the token, which agents must not see, or a random name."""
+    """Return a name for the folder of a worker that holds the session: a hash of its token, or a random name.
+
+    Agents may see the name, but must not know the token.
+    """
     return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
 
 
@@ -186,7 +196,6 @@ def _open_kept(token: str, held: int) -> int | None:
 
 
 def _open_holders(root: int, new: bool) -> tuple[int, bool]:
-    """Return the descriptor of the folder that contains the holders' folders, and True if it was just created."""
     if not new and (held := try_open_folder(HELD, root)) is not None:
         return held, False
     first = True
@@ -217,7 +226,6 @@ def _close_holder(held: int, name: str, own: int, *, stays: bool) -> Iterator[No
 
 @contextlib.contextmanager
 def _open_session(session: Path) -> Iterator[tuple[int, bool]]:
-    """Yield the descriptor of a session's folder, and True if the folder was just created."""
     root, new = try_open_folder(session), False
     if root is None:
         new = _make_session(session)

@@ -71,11 +71,11 @@ class PreparedSession:
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
     def is_unchanged(self, session: int) -> bool:
-        """Return True if none of the prepared files has changed since."""
+        """Return True if none of the prepared files has changed since they were written."""
         return all(identify_file(file[0], session) == file for file in (self.file, *self.files))
 
     def has_rules(self, rules: SessionRules, session: int) -> bool:
-        """Return True if CLAUDE.md was written from these values and has not changed since."""
+        """Return True if CLAUDE.md was written from these values and is unchanged."""
         if self.rules != rules:
             return False
         try:

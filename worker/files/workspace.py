@@ -56,13 +56,13 @@ class DeliveryTakenError(HelixError):
 
 
 def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: int, delivery: int) -> Path:
-    """Create the folder of a delivery with a subfolder ``output/``, and return the folder's path.
+    """Create the folder in which the agent works on one attempt, and return its path.
 
     Creating the folder only once prevents a delivery from starting twice. Removes the ``.done`` of an earlier answer
     (ADR-036, Phase 4).
 
     Raises:
-        DeliveryTaken: the folder exists.
+        DeliveryTakenError: the folder exists.
         OSError: the folder cannot be created, or an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)
@@ -79,7 +79,7 @@ def create_delivery_folder(holder: FencedSessionFolder, turn_id: str, attempt: i
 
 
 def has_answer(session: Path) -> bool:
-    """Return True if a session's folder contains an accepted answer to the last message."""
+    """Return True if a session's folder contains an accepted answer to the latest message."""
     return os.path.lexists(f"{session}/output/{DONE}")
 
 
@@ -103,7 +103,7 @@ class WrittenFiles:
 
 
 def read_answer_files(directory: Path | str) -> WrittenFiles:
-    """Return the answer files that an agent wrote in a delivery's folder.
+    """Return the answer files that an agent wrote, and the reasons why other files were refused.
 
     At most ``MAX_FILES`` regular files of at most ``MAX_FILE`` bytes are read.
 
@@ -211,7 +211,7 @@ def _publish_first(holder: SessionFolder, files: Mapping[str, bytes], durable: b
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
-    """Return True if the session's folder contains an accepted answer to the last message.
+    """Return True if the session's folder contains an accepted answer to the latest message.
 
     Args:
         attempt_id: count only the answer of this delivery; empty: of any.

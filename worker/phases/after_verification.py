@@ -31,7 +31,7 @@ VERIFIER_TRIES = 3
 def transition_after_verification(
     turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str
 ) -> Move:
-    """Return the transition of a turn after its output was verified.
+    """Return what happens to a turn after the output of its phase was verified.
 
     ``stop`` is the reason if the verification was stopped.
     """
@@ -111,7 +111,6 @@ def _collect_issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
 
 
 def _transition_after_stop(turn: Turn, link: Link, stop: str) -> Move:
-    """Return a transition that cancels the turn, or verifies the attempt again if the worker lost the turn."""
     if stop not in CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
         return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})

@@ -15,7 +15,7 @@ _DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 def find_old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[OldFolder]:
-    """Yield the folders of old phase attempts that have not been written to for ``attempt_seconds``.
+    """Yield the folders of phase attempts that have not been written to for ``attempt_seconds``.
 
     Skips live sessions; 0 means never. Also finds the rest of an interrupted deletion.
 

@@ -84,7 +84,7 @@ class FeedbackChannel:
             os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
 
     def has_pending_feedback(self) -> bool:
-        """Return True if there is feedback that the agent has not answered yet."""
+        """Return True if a feedback file is waiting for the agent."""
         return self.read() is not None
 
     def read(self) -> str | None:

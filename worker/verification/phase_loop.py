@@ -53,7 +53,7 @@ async def verify_with_retries(
     feedback: FeedbackChannel,
     max_retries: int = 3,
 ) -> VerifiedPhase[T]:
-    """Run a phase and verify its output, up to ``max_retries`` times, and return the first verified run.
+    """Run a phase and verify its output until a run is verified, at most ``max_retries`` times.
 
     Feedback is written to feedback.md and passed to the next run. If the verifier itself failed, the same output is
     verified again, which also counts as an attempt.

@@ -63,7 +63,7 @@ def _read_plain_file(file: Path) -> bytes:
 
 
 def resolve_phases_file(path: Path) -> Path:
-    """Return the path unchanged, or the path of the phases.yaml inside if the path is a folder."""
+    """Return the path of a phases.yaml, given the path of the file or of its folder."""
     return path / NAME if path.is_dir() else path
 
 

@@ -11,7 +11,7 @@ from worker.verification.gates import GateReport
 
 
 class ResultGround(StrEnum):
-    """Says what the result of a verification is based on, or why there is no verdict."""
+    """The reason for the result of a verification, such as a failed quality gate or a verdict."""
 
     #: A deterministic gate failed, or the gates passed and no verifier was needed.
     GATES = "gates"
@@ -70,7 +70,7 @@ class VerificationResult:
 
 
 def build_gates_result(report: GateReport) -> VerificationResult:
-    """Return the verification result of a phase that was checked by its gates alone."""
+    """Return the verification result for a phase that was checked by its quality gates alone."""
     if report.stopped:
         return VerificationResult(
             success=False,
@@ -92,7 +92,7 @@ def build_gates_result(report: GateReport) -> VerificationResult:
 
 
 def describe_issue(issue: Any) -> str:
-    """Return an issue as one sentence that starts with file and line."""
+    """Return an issue as one sentence that starts with the file and the line of the problem."""
     named = issue.file and issue.file in issue.message
     place = f"{issue.file}:{issue.line}: " if issue.line else f"{issue.file}: " if issue.file and not named else ""
     return f"{place}{issue.message}"

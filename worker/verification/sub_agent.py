@@ -34,7 +34,7 @@ _PLAIN = "Produce the expected files so that the quality gate is met."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationScope:
-    """Identifies the run that is verified, and limits its verification.
+    """Identifies the run of a phase that is verified, and limits the verification.
 
     Attributes:
         model: the phase's model, used if ``HELIX_VERIFIER_MODEL`` is empty.
@@ -58,7 +58,7 @@ class VerificationScope:
     fence: GateSandbox | None = None
 
     def gate_settings(self, fence: GateSandbox) -> GateSettings:
-        """Return the settings with which gates check the run in a sandbox."""
+        """Return the settings with which the quality gates of the phase run in a sandbox."""
         return GateSettings(
             stop=self.stop,
             deadline=self.deadline,
@@ -126,7 +126,10 @@ class SubAgentVerifier:
     def verify_output(
         self, phase: Phase, directory: Path, verifying: VerificationScope | None = None
     ) -> VerificationResult:
-        """Verify the output of a phase with gates and, if the phase requires it, with an independent agent."""
+        """Verify the output of a phase and return the result.
+
+        The verifier runs only if the gates pass and the phase requires it.
+        """
         on = verifying or VerificationScope()
         report = run_gates(phase, directory, **on.gate_settings(on.fence or GateSandbox.from_settings(self._settings)))
         if not (report.passed and phase.verify_agent):
@@ -154,7 +157,11 @@ class SubAgentVerifier:
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
     def choose_model(self, phase_model: str = "") -> str:
-        """Return the name of the verifier's model, with ``phase_model`` as the choice if no setting names a model."""
+        """Return the name of the model that verifies a phase, by default the model of the phase itself.
+
+        A model given to the verifier or in the settings is preferred; the last resort is the first of
+        ``HELIX_MODELS``.
+        """
         return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
 
     def _choose_runner(self, phase_model: str) -> tuple[Runner, str]:

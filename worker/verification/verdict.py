@@ -36,7 +36,7 @@ def read_verdict(text: str, nonce: str) -> VerifierVerdict:
     """Return the verdict that a verifying agent wrote in its answer.
 
     Raises:
-        NoVerdict: there is no verdict, a verdict is malformed or lacks the nonce, or two verdicts disagree.
+        VerdictError: there is no verdict, a verdict is malformed or lacks the nonce, or two verdicts disagree.
     """
     if len(nonce) < 8:
         raise ValueError("a nonce has at least 8 characters")

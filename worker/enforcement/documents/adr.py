@@ -41,7 +41,10 @@ NOT_CLOSED = "no --- line after it"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of an ADR, given as a range of lines. Lines count from 0, and ``end`` is excluded."""
+    """A section of an architecture decision record (ADR), given as a range of lines.
+
+    Lines count from 0, and ``end`` is excluded.
+    """
 
     title: str
     line: int
@@ -77,7 +80,7 @@ class Adr:
 
     @property
     def header_lines(self) -> tuple[int, int]:
-        """Return the first line of the header and the line after it, both counted with the ``---`` lines."""
+        """Return the range of lines that the header takes up, including its ``---`` lines."""
         if self.header is None:
             return self.start, self.start
         return self.header[0] - 1, self.header[1] + self.closed
@@ -95,7 +98,7 @@ class Adr:
 
     @property
     def name(self) -> str:
-        """Return the ADR's number from the header, or its title if the number is missing, in at most 60 characters."""
+        """Return the number of the ADR, or its title if the header has no number, cut to 60 characters."""
         node = self.root.find_value("adr_id") if self.root is not None and self.root.kind == "mapping" else None
         if node is not None and node.kind == "scalar" and node.value.strip():
             return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
@@ -104,7 +107,7 @@ class Adr:
 
     @property
     def prose(self) -> str:
-        """Return up to 200 lines of the ADR's text after its header."""
+        """Return the first 200 lines of the ADR's text after the header."""
         begin = self.header[1] + 1 if self.header else self.start
         return "\n".join(self.out.lines[begin : min(self.end, begin + _FIRST_LINES)])
 
@@ -124,7 +127,7 @@ class Adr:
 
 
 def find_header_end(lines: Sequence[str], number: int) -> int:
-    """Return the line after the ADR header that starts at line ``number``, or 0 if no header starts there.
+    """Return the number of the line after the header that starts at line ``number``, or 0 if there is no header.
 
     Without a second ``---``, the header ends before the first line that is blank or not YAML.
     """
@@ -155,7 +158,6 @@ def _runs_into_the_text(body: Sequence[str]) -> bool:
 
 
 def _is_heading(line: str) -> bool:
-    """Return True if a line in a header is a Markdown heading and not a YAML comment."""
     return bool(_HEADING.match(line)) and (line.startswith("##") or is_title(line.lstrip("# \t")))
 
 

@@ -25,7 +25,7 @@ _TICKS = re.compile(r"\\`|`+|<!--")
 
 
 def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
-    """Return True if none of these step markers can be inside code or a quote.
+    """Return True if the text cannot have any of these step markers inside code or a quote.
 
     That is certain if the text has no fence and each marker begins a line (CommonMark, HTML block 2).
     """
@@ -33,7 +33,7 @@ def are_surely_outside(text: str, found: Sequence[Marker]) -> bool:
 
 
 def markers_outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
-    """Return those step markers that are outside code, quotes and YAML headers."""
+    """Return the step markers of a text that are not inside code, quotes or YAML headers."""
     hidden = lines_in_spans(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
     visible = [(m, line) for m, line in zip(found, lines, strict=True) if line not in hidden]
@@ -55,7 +55,7 @@ def _inline_block(line: int, out: Outline) -> Span:
 
 
 def _code_spans(text: str) -> list[Span]:
-    """Return the ranges of characters that inline code takes up in a paragraph."""
+    """Return the start and end position of each piece of inline code in a paragraph."""
     runs: dict[int, list[int]] = {}
     tokens = [(found.group(), found.start(), found.end()) for found in _TICKS.finditer(text)]
     for piece, start, end in tokens:
@@ -113,12 +113,12 @@ class Document:
 
     @cached_property
     def adrs(self) -> list[Adr]:
-        """Return the ADRs of the text, without those that only quote or outline an ADR (``excerpts``)."""
+        """Return the architecture decision records (ADRs) in the text, without templates and other ``excerpts``."""
         return self._found[0]
 
     @cached_property
     def excerpts(self) -> list[Adr]:
-        """Return the ADRs in Markdown fences that have no real content, such as a template."""
+        """Return the ADRs in code fences that have no real content, for example templates."""
         return self._found[1]
 
     @cached_property
@@ -152,12 +152,12 @@ class SourceText(NamedTuple):
 
     @property
     def adrs(self) -> list[Adr]:
-        """Return the ADRs of the text."""
+        """Return the architecture decision records (ADRs) in the text."""
         return parse_document(self.content).adrs
 
     @property
     def excerpts(self) -> list[Adr]:
-        """Return the ADRs in code fences that have no real content."""
+        """Return the ADRs in code fences that have no real content, for example templates."""
         return parse_document(self.content).excerpts
 
 

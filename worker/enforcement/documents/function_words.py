@@ -22,18 +22,21 @@ _LEAST = 8
 
 
 def detect_language(text: str) -> str:
-    """Return the language of a text's prose, such as ``de``, or an empty string if the text is too short to tell."""
+    """Return the language of a text, such as ``de``, or an empty string if the text has too few function words."""
     return most_frequent_language(count_function_words(text))
 
 
 def most_frequent_language(counts: Mapping[str | None, int]) -> str:
-    """Return the language with the most words, or an empty string if no language has enough words."""
+    """Return the language with the highest count of words, or an empty string if every count is too low."""
     best = max(FUNCTION_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 
 
 def count_function_words(text: str) -> Counter[str | None]:
-    """Count a text's function words by language. All other words count under the key None."""
+    """Count the function words of each language in a text, such as "the" for English.
+
+    All other words count under the key None.
+    """
     out = parse_document(text).out
     prose = out.text_without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

@@ -95,7 +95,7 @@ def replace_key(yaml_text: str, key: str, lines: str) -> str | None:
 
 
 def keep_missing_keys(new: str, old: str) -> str | None:
-    """Return the new header extended by the keys that only the old header has.
+    """Return a new YAML header, extended by the keys that only the old header has.
 
     Return None if the new header lacks ``files`` and the old lines are not YAML.
     """
@@ -173,7 +173,10 @@ def _trim_end(lines: list[str], start: int, end: int) -> int:
 
 
 def _fingerprint_value(node: Node | None) -> object:
-    """Return a shallow summary of a YAML value for comparisons; aliases could make a deep summary explode."""
+    """Return a summary of a YAML value for comparisons, without following nested values.
+
+    Aliases could make a deep summary explode.
+    """
     return node and (node.kind, node.value, len(node.items), len(node.pairs))
 
 

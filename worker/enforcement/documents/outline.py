@@ -59,7 +59,10 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class CodeFence:
-    """A fenced code block: the lines from ``start`` (the opening fence) to ``end`` (excluded)."""
+    """A fenced code block in a text, given as a range of lines.
+
+    The lines go from ``start`` (the opening fence) to ``end`` (excluded).
+    """
 
     info: str
     start: int
@@ -210,7 +213,7 @@ _MASK = "\0header"
 
 
 class _RuleState:
-    """Keeps the state of our Markdown rules while one text is parsed."""
+    """Keeps what the Markdown rules of this module know about the text that is being parsed."""
 
     def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
         self.lines, self.documents = lines, header is not None
@@ -248,7 +251,7 @@ def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool
 
 
 def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Parse a code fence. If a fence encloses an ADR, find the closing fence that the agent meant."""
+    """Parse a code fence, whose end is adjusted if the fence encloses a whole document."""
     if not fence(state, start, end, silent):
         return False
     if silent:

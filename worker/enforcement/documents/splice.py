@@ -37,17 +37,17 @@ class Part:
 
     @classmethod
     def section(cls, title: str) -> Part:
-        """Return the part that is the text below the heading with this title."""
+        """Return the part that consists of the text below the heading with this title."""
         return cls(section_part(title))
 
     @classmethod
     def field(cls, name: str) -> Part:
-        """Return the part that is a key of the answer's YAML header, together with its value."""
+        """Return the part that consists of one key of the answer's YAML header and its value."""
         return cls(field_part(name))
 
     @classmethod
     def fence(cls, language: str, number: int = 1) -> Part:
-        """Return the part that is the content of a closed code block, given its language and position.
+        """Return the part that consists of the code in a closed code block.
 
         ``number`` counts the blocks of the language from 1; an empty language means any. Raises ``ValueError`` for a
         number below 1.
@@ -58,7 +58,7 @@ class Part:
 
     @classmethod
     def lines(cls, first: int, last: int | None = None) -> Part:
-        """Return the part that is a range of lines, or a single line if ``last`` is missing.
+        """Return the part that consists of a range of lines, or of a single line if ``last`` is missing.
 
         Raises ``ValueError`` for an invalid range.
         """
@@ -139,7 +139,7 @@ class Part:
 
 
 def can_replace_directly(part: str, answer: str) -> bool:
-    """Return True if code can replace this part of the answer without asking the agent for the whole answer.
+    """Return True if a part of the answer can be replaced without looking at ADRs.
 
     Such parts are fenced blocks, lines, and sections outside ADRs.
     """
@@ -157,7 +157,7 @@ def only_adr(answer: str) -> Adr | None:
 
 
 def put_marker(answer: str, step: str) -> str:
-    """Return the answer with the step marker at its end replaced, or with a marker appended."""
+    """Return the answer with a step marker at its end, which replaces an earlier marker."""
     document = parse_document(answer)
     last = document.markers[-1] if document.markers else None
     if last and not answer[last.end :].strip():
@@ -238,7 +238,7 @@ def put_section(answer: str, title: str, body: str) -> str:
 
 
 def _close_last_block(body: str) -> str:
-    """Return the text with its last code block closed, which would otherwise swallow the following text."""
+    """Return the text with a closing fence added if its last code block is open."""
     fences = parse_outline(body).fences
     if not fences or fences[-1].closed or not fences[-1].top:
         return body
@@ -292,7 +292,6 @@ def closed_fences(answer: str, language: str) -> list[CodeFence]:
 
 
 def _list_fences(answer: str) -> list[tuple[str, bool]]:
-    """Return the info string of each fenced block, and whether the block is closed."""
     return [(fence.info, fence.closed) for fence in parse_document(answer).out.fences]
 
 
@@ -325,7 +324,10 @@ def _append_section(answer: str, title: str, text: str) -> str:
 
 
 def _insert_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
-    """Return the answer with a missing code block inserted in place of an unlabelled JSON block or at the end."""
+    """Return the answer with a missing code block inserted.
+
+    The block replaces an unlabelled JSON block, or is added at the end.
+    """
     if fence is None or fence[1] != len(closed_fences(answer, fence[0])) + 1:
         return answer
     mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))

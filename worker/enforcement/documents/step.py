@@ -23,7 +23,10 @@ _TAIL, _HEAD = 300, 20_000
 
 
 def extract_step(text: str) -> str | None:
-    """Return the step that the last valid marker of an answer names, in lower case, or None if there is no marker."""
+    """Return the step of the conversation that an answer names in its last valid marker, or None.
+
+    The step is in lower case.
+    """
     found = parse_document(text).markers
     return found[-1].step if found else None
 
@@ -33,7 +36,10 @@ extract_step_from_response = extract_step
 
 
 def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
-    """Return the step of an answer and where it was found: ``marker``, or ``unknown`` if the agent named no step."""
+    """Return the step of the conversation that an answer names, and the word ``marker``.
+
+    Both are ``unknown`` if the answer names no step.
+    """
     step = extract_step(text)
     return (step, "marker") if step else (UNKNOWN, "unknown")
 
@@ -44,12 +50,12 @@ def marker_spans(text: str) -> tuple[Span, ...]:
 
 
 def strip_marker(text: str) -> str:
-    """Return the text without the step markers at its end, as shown to users."""
+    """Return the answer as shown to users, without the step markers at its end."""
     return answer_text(text, marker_spans(text))
 
 
 def infer_step(text: str) -> str:
-    """Guess the step of a conversation from the structure of an answer.
+    """Return the step of the conversation that the structure of an answer suggests, or ``unknown``.
 
     An ADR with a final status means finalize, any other ADR generate, a final question what, words for constraints
     constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).

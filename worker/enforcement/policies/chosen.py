@@ -96,7 +96,7 @@ def _has_content(answer: str, what: Content) -> bool:
 
 
 class _ConditionalValidator(ResponseValidator):
-    """Applies a validator only to answers that meet a condition of the policy file, under the name given there."""
+    """Wraps a validator so that it checks only answers that meet a condition of the policy file."""
 
     def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
         self._inner, self._name, self._applies_to = inner, name, applies_to

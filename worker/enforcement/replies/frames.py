@@ -67,7 +67,7 @@ def remove_frames(text: str, titles: Collection[str]) -> str:
 
 
 def find_json_value(text: str) -> dict[str, Any] | list[Any] | None:
-    """Return the JSON object or list that makes up a whole reply, or None if the reply is something else."""
+    """Return the JSON object or list that a reply consists of, or None if the reply is not JSON."""
     bare = text.strip()
     if "```" in bare and not bare.startswith(("{", "[")):
         lines = bare.split("\n")
@@ -94,7 +94,7 @@ def unwrap_value(reply: str) -> str:
 
 
 def has_text_around(lines: Sequence[str], start: int, end: int) -> bool:
-    """Return True if the lines outside a range contain more than remarks and an introduction."""
+    """Return True if there is text outside a range of lines, other than remarks and an introduction."""
     paragraphs = "\n".join([*lines[:start], "", *lines[end:]]).split("\n\n")
     return any(part.strip() and not (is_remark(part) or is_introduction(part)) for part in paragraphs)
 

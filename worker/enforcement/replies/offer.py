@@ -120,7 +120,7 @@ def _find_titled_adr(text: str) -> str:
 
 
 def _read_fences(text: str, asked: Collection[str], answer: str) -> tuple[ReplyParts, str]:
-    """Return the parts found in the reply's code fences, and the reply without these fences."""
+    """Return the requested parts found in code fences, and the reply without these fences."""
     offer = ReplyParts()
     if not may_hold_fences(text):
         return offer, text
@@ -279,7 +279,7 @@ def _has_list_item(paragraph: str) -> bool:
 
 
 def _yaml_texts(text: str) -> list[str]:
-    """Return the pieces of a text outside code that may be a YAML header or a part of one."""
+    """Return the pieces of a text that may be a YAML header or lines of one."""
     lines = text.split("\n")
     coded = lines_in_spans(parse_outline(text).fenced)
     between: list[str] = []
@@ -315,7 +315,7 @@ def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, s
 
 
 def _choose_header(new: str, old: str) -> str:
-    """Return the better of two headers: valid YAML first, then more required fields, then the newer header."""
+    """Return the better of two YAML headers, or the newer one if both are equally good."""
     if not new or not old:
         return new or old
     return max((old, new), key=_rate_header) if _rate_header(new) != _rate_header(old) else new or old
@@ -353,7 +353,7 @@ def _rate_header(header: str) -> tuple[bool, int]:
 
 
 def find_own_parts(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Return the requested lines and code blocks found in a reply, by part name."""
+    """Return the lines and code blocks that a reply has for the requested parts, by part name."""
     return {**_find_lines(answer, parts, reply), **_find_blocks(answer, parts, reply)}
 
 
@@ -387,7 +387,6 @@ def _find_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, st
 
 
 def _find_blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """Return the requested code blocks found in a reply, by part name."""
     found: dict[str, str] = {}
     asked = sorted((fence[0], fence[1], part) for part in parts if (fence := parse_fence_part(part)))
     for language in dict.fromkeys(language for language, _, _ in asked):

@@ -59,7 +59,10 @@ class CodeBlocksRule(Rule):
         return SHELL not in self.languages
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Return False if parsing these texts may be slow, as for shell code and for long f-strings in Python."""
+        """Return False if parsing these texts may take long, as for shell code.
+
+        Python with long f-strings takes quadratic time.
+        """
         slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
         return self.bounded and not slow
 
@@ -122,7 +125,7 @@ class CodeBlocksRule(Rule):
         return None if after == response else after
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Return the line that tells the user that commas were removed from JSON."""
+        """Return a sentence which says that trailing commas were removed from JSON."""
         return [
             choose_text(
                 self.find_locale(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed"

@@ -63,6 +63,7 @@ class CommandRule(Rule):
         """Run the program, and report the problems in its output if its exit code rejects the answer.
 
         The code is COMMAND_FOUND for each line that the program names, or COMMAND_REJECTED without such a line.
+        Raises ``CannotRun`` if the program was stopped before its end.
         """
         issues: list[ValidationIssue] = []
         written = {

@@ -72,12 +72,12 @@ class Rule(ResponseValidator):
             object.__setattr__(self, "name", self.kind)
 
     def find_locale(self, context: Mapping[str, Any]) -> str:
-        """Return the locale of the context, or the rule's own locale if the context has none."""
+        """Return the locale for messages, which is the locale of the context or else of the rule."""
         return str(context.get("locale", self.locale))
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return a JSON-ready dict with what the rule needs to know about a run when it validates the answer.
+        """Return what this kind of rule must know about a finished run of the agent, as a dict for JSON.
 
         May block.
         """

@@ -34,7 +34,10 @@ class Code:
 
 
 def load_codes(module: str) -> Mapping[str, Code]:
-    """Return the issue codes in the TOML file beside a module, given the module's ``__file__``."""
+    """Return the issue codes that the TOML file beside a module defines.
+
+    ``module`` is the module's ``__file__``.
+    """
     return {
         name: Code(
             severity=Severity(entry.get("severity", "error")),
@@ -59,7 +62,7 @@ def choose_text(locale: str, german: str, english: str) -> str:
 def make_issue(
     code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """Return a new issue with a code of the built-in table. ``values`` fill the templates of its texts.
+    """Return a new issue with the texts of an issue code, whose templates are filled with ``values``.
 
     Raises ``KeyError`` if the code or a value is missing.
     """

@@ -37,7 +37,7 @@ def may_look_at_files(texts: Iterable[str]) -> bool:
 
 
 class FileExistenceValidator(ResponseValidator):
-    """Checks the files listed in the header of every ADR. Paths must stay below the root directory."""
+    """Checks that the files which an ADR wants to change exist below the root directory."""
 
     name = "file_existence"
     mends_files: ClassVar[bool] = True

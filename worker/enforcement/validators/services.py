@@ -110,7 +110,10 @@ def provide_services(services: RuleServices) -> None:
 
 
 def get_services() -> RuleServices:
-    """Return the services with which rules run programs and ask models. Unless set, they raise ``CannotRun``."""
+    """Return the services with which rules in this process run programs and ask models.
+
+    Unless they were set, every call raises ``CannotRun``.
+    """
     return _provided[0]
 
 

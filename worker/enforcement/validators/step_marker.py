@@ -29,7 +29,7 @@ class StepMarkerValidator(ResponseValidator):
         self.locale = locale
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report a missing or wrong step marker; warn about several markers and about text after the last marker.
+        """Report an answer that does not end with a valid marker of the conversation's step.
 
         The codes are MISSING_STEP_MARKER, INVALID_STEP, SEVERAL_STEP_MARKERS and TEXT_AFTER_MARKER.
         """
@@ -48,7 +48,7 @@ class StepMarkerValidator(ResponseValidator):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Return the answer with a step marker inferred from its content, or None if the answer has a valid marker.
+        """Return the answer with a marker for the step that its content suggests, or None after a valid marker.
 
         Without any sign of a step, the marker is ``unknown``: better an honest gap than an invented ``done``.
         """

@@ -17,9 +17,9 @@ MAX_ADR = 2 * 2**20
 
 
 def check_adrs(options: Mapping[str, Any], site: GateContext) -> Iterator[ValidationIssue]:
-    """Yield the issues of the ADRs in a phase's output, or an issue if the output has no ADR.
+    """Yield the problems of the architecture decision records (ADRs) in the output of a phase.
 
-    The option ``files`` names the ADRs; default: all files named ADR-*.md.
+    The option ``files`` names the ADRs; default: all files named ADR-*.md. A missing ADR is a problem, too.
     """
     named = tuple(options.get("files", ()))
     found = named or tuple(path for path in site.tree.files if _is_adr_file(path))

@@ -40,7 +40,10 @@ ALWAYS = ("files_exist", "syntax")
 
 
 class GateSettings(TypedDict, total=False):
-    """Optional settings for the gates of a phase. Their defaults are the defaults of ``GateContext``."""
+    """The optional settings for running the quality gates of a phase, such as a time limit.
+
+    The defaults are those of ``GateContext``.
+    """
 
     stop: Stop
     deadline: float
@@ -51,7 +54,10 @@ class GateSettings(TypedDict, total=False):
 
 
 def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> GateReport:
-    """Run all gates of a phase on its output folder, which stays unchanged, and return their results."""
+    """Run all quality gates of a phase on its output folder, and return their results.
+
+    The folder is not changed.
+    """
     results: list[GateResult] = []
     try:
         results.extend(iterate_gates(phase, directory, **around))
@@ -61,10 +67,10 @@ def run_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> 
 
 
 def iterate_gates(phase: Phase, directory: Path, **around: Unpack[GateSettings]) -> Iterator[GateResult]:
-    """Run the gates of a phase one after the other, and yield the result of each gate.
+    """Run the quality gates of a phase one after the other, and yield the result of each gate.
 
     Raises:
-        CheckStopped: ``stop`` was set or ``deadline`` passed; no process of a gate is left.
+        CheckInterrupted: ``stop`` was set or ``deadline`` passed; no process of a gate is left.
     """
     site = GateContext(phase=phase, tree=OutputTree(directory), **around)
     try:

@@ -24,7 +24,7 @@ RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSandbox:
-    """The sandbox in which the gates of a phase run programs, such as tests that an agent wrote."""
+    """The sandbox in which the quality gates of a phase run programs, such as tests that an agent wrote."""
 
     mode: str = "auto"
     root: Path | None = None
@@ -35,18 +35,18 @@ class GateSandbox:
 
     @classmethod
     def from_settings(cls, settings: Settings, *, operator: bool = True) -> GateSandbox:
-        """Return the sandbox for gates that the settings of an installation describe."""
+        """Return the sandbox that the settings describe for the programs of quality gates."""
         return cls(
             mode=settings.box, root=settings.root, operator=operator, bounds=ResourceLimits.from_settings(settings)
         )
 
     def explain_phase_refusal(self, phase: Phase) -> str:
-        """Return why the gates of a phase may not run on this worker, or an empty string if they may."""
+        """Return why the quality gates of a phase may not run on this worker, or an empty string if they may."""
         programs = [gate.type for gate in phase.quality_gates if gate.type in RUNS_PROGRAMS]
         return self.explain_refusal(programs[0] if programs else "")
 
     def explain_refusal(self, gate: str) -> str:
-        """Return why a gate may not run on this worker, or an empty string if the gate may run.
+        """Return why a quality gate may not run on this worker, or an empty string if the gate may run.
 
         Args:
             gate: name of a gate that executes files of the phase; empty for other gates.
@@ -75,7 +75,7 @@ class GateSandbox:
             own: the folder of the program; the only writable folder, if writable.
 
         Raises:
-            BoxError: a sandbox is required and cannot be created.
+            SandboxError: a sandbox is required and cannot be created.
         """
         if problem := self.explain_refusal(""):
             raise SandboxError(problem)

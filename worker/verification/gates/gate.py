@@ -18,7 +18,7 @@ from worker.verification.gates.stop import StopRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateContext:
-    """Everything that a gate needs to check the output of a phase, including the limits of its run.
+    """What a quality gate needs to check the output of a phase, such as the files and the time limit.
 
     Attributes:
         stop: stops running programs when its reason is set.
@@ -43,7 +43,7 @@ Gate = Callable[[Mapping[str, Any], GateContext], Iterable[ValidationIssue]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """The issues that one gate found, or the reason why the gate did not run.
+    """The issues that a quality gate found, or the reason why the gate did not run.
 
     Attributes:
         gate: type of the gate; for a command gate with a name, ``command:NAME``.
@@ -73,7 +73,7 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """The results of all gates of a phase, in order.
+    """The results of all quality gates of a phase, in order.
 
     ``stopped`` is the reason if the gates were stopped early.
     """
@@ -93,7 +93,7 @@ class GateReport:
 
     @property
     def checks_passed(self) -> tuple[str, ...]:
-        """Return the names of the gates that passed."""
+        """Return the names of the quality gates that passed."""
         return tuple(result.gate for result in self.results if result.passed)
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ CODES = load_codes(__file__)
 
 
 def build_gate_issue(code: str, locale: str, /, *, file: str = "", line: int = 0, **values: object) -> ValidationIssue:
-    """Return a new issue with the severity and the text of a gate's issue code.
+    """Return a new issue with the severity and the texts of an issue code of quality gates.
 
     Raises:
         KeyError: the code is unknown, or a value of its text is missing.

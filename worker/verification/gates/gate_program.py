@@ -105,8 +105,8 @@ def run_program(
         own: the folder visible in the sandbox; default: ``directory``, writable.
 
     Raises:
-        BoxError: a sandbox is required and cannot be created.
-        CheckStopped: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
+        SandboxError: a sandbox is required and cannot be created.
+        CheckInterrupted: ``stop`` was set, the lease ended or ``deadline`` passed; the processes are gone.
     """
     limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else ResourceLimits()
     if home is not None:

@@ -42,7 +42,7 @@ def scan_tree(directory: Path) -> OutputTree:
     """List everything below a folder, and return the resulting tree.
 
     Raises:
-        TooLarge: the content exceeds a limit of this module.
+        OutputTooLarge: the content exceeds a limit of this module.
         OSError: the folder is missing or a link.
     """
     files: dict[str, int] = {}
