@@ -51,7 +51,7 @@ log = structlog.get_logger()
 
 
 class AgentRun:
-    """One delivery of one attempt.
+    """Runs the agent once for an attempt of a turn, and prepares the run's folder, prompt and event log.
 
     Attributes:
         prompt: the agent's prompt: the user's message, feedback on the last attempt, or a text of the kind of work.
@@ -84,7 +84,7 @@ class AgentRun:
             self.prompt = continuation_feedback(self._so_far, self._turn.request.locale)
 
     async def run(self) -> RunResult:
-        """Run the agent until it ends. A failed start is reported as an error in the result.
+        """Run the agent until the agent ends, and return the result. A failed start becomes a result with an error.
 
         Raises:
             Fenced: another worker has the turn.
@@ -131,7 +131,10 @@ class AgentRun:
             self.unsent = await writer.close()
 
     async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
-        """Return the finished result of a delivery whose worker died, so that nobody pays for the run twice."""
+        """Return the finished result that a dead worker left behind, or None.
+
+        Using such a result saves a second paid run.
+        """
         result = await self._parts.threads.files(self._finished_before, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
@@ -152,7 +155,7 @@ class AgentRun:
         return None
 
     async def _took_over(self, order: Order, asked_in: int) -> RunResult | None:
-        """Move the files from before a question into the resumed run's folder; return an error result on failure."""
+        """Move files from before a question into the resumed run's folder. Return an error result on failure."""
         take = self._parts.threads.files
         try:
             await take(folders.take_over, self._parts.settings, self._turn, order.attempt, asked_in)
@@ -161,7 +164,7 @@ class AgentRun:
         return None
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """Run the agent, and turn a runner's exception or invalid return value into an error result.
+        """Run the agent and return its result. A runner's exception or invalid value becomes an error result.
 
         Afterwards any agent that a failed runner left behind is ended.
         """
@@ -195,7 +198,7 @@ class AgentRun:
         return await self._parts.threads.runs(runner.run, order, emit_from_thread, self._lease)
 
     def _blocks(self) -> bool:
-        """Return True if preparing the run may block on files, on an earlier delivery, or on the store."""
+        """Return True if preparing the run may block on files, on an earlier run of the attempt, or on the store."""
         turn, lease = self._turn, self._lease
         if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.continued):
             return True
@@ -204,7 +207,7 @@ class AgentRun:
         return not lease.continued and has_answer(folders.folder_of(self._parts.settings, turn))
 
     def _equipped(self, order: Order) -> Order:
-        """Add to the order what each kind of interruption needs. Raises ``SettingsError`` or ``OSError``."""
+        """Return the order extended by every kind of interruption. Raises ``SettingsError`` or ``OSError``."""
         claim, nonce = self._lease.claim, secrets.token_hex(12)
 
         def use_up() -> bool:
@@ -228,7 +231,7 @@ class AgentRun:
         return order
 
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """Build the runner and the order before the lease is confirmed. Raises the errors of ``_prepared``."""
+        """Build the runner and its order, before the store confirms the lease. Raises the errors of ``_prepared``."""
         reach("run.claimed")
         attempt = self._lease.claim.link.attempt
         if (
@@ -249,7 +252,7 @@ class AgentRun:
             self._parts.threads.asked(self._lease.confirm(self._parts.ledger))
 
     def _begin(self, settings: Settings, runner: AnyRunner) -> None:
-        """Prepare the folder. Raises the errors of ``_prepared``."""
+        """Prepare the run's folder and kill processes of earlier deliveries. Raises the errors of ``_prepared``."""
         turn = self._turn
         needed = not find_work(turn.request).in_session or needs_folder(runner)
         folders.begin(
@@ -272,7 +275,7 @@ class AgentRun:
             log.error("attempt.left_processes", pids=left)
 
     def _prepared(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """Build the runner and the order, with a fresh directory for this delivery if the runner works in files.
+        """Build the runner and its order, and create the delivery's own folder if the runner works in files.
 
         Raises:
             Fenced: another worker has the turn.
@@ -316,7 +319,7 @@ class AgentRun:
         return runner, order
 
     def _template(self, settings: Settings) -> str:
-        """Return the session template stored at submission, or the current template of the model that takes over."""
+        """Return the CLAUDE.md template for the session: the stored template, or that of a model that takes over."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
             text = self._parts.policies.template(turn)

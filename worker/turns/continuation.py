@@ -16,7 +16,10 @@ _NO_FIT = "the agent was to go on from a break, and what it sent does not fit be
 
 
 class Continuation:
-    """Filters the events of a continued run, so that the log contains the whole text of the attempt."""
+    """Joins the output of a continued run to the text from before the interruption.
+
+    The event log then has the whole text.
+    """
 
     def __init__(self, so_far: str, emit: Emit) -> None:
         self._so_far = so_far
@@ -29,7 +32,7 @@ class Continuation:
         self._send(so_far)
 
     def emit(self, event: AgentEvent) -> None:
-        """Handle one event of the agent."""
+        """Receive an agent event. Output passes through once the new text is known to continue the earlier text."""
         if event.kind == "reset":
             self._held.clear()
             self._length, self._seen, self._flows = 0, False, False
@@ -46,14 +49,17 @@ class Continuation:
                 self._begin()
 
     def _begin(self) -> None:
-        """Pass on the held text if it continues the earlier text; a new beginning waits for the end of the run."""
+        """Pass on the held-back output if the output continues the earlier text; otherwise keep waiting."""
         continued = append_continuation(self._so_far, "".join(self._held), complete=False)
         if continued.fits:
             self._flows = True
             self._become(continued.text)
 
     def ended(self, result: RunResult) -> RunResult:
-        """Return the result with the whole text; a complete run that does not fit the break becomes incomplete."""
+        """Return the result with the joined text.
+
+        A complete run whose text does not fit the earlier text becomes incomplete.
+        """
         completion = result.completion
         continued = append_continuation(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
         self._become(continued.text)
@@ -68,7 +74,7 @@ class Continuation:
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
     def _become(self, text: str, reason: str = "") -> None:
-        """Send the missing end of a text, or reset the log and send the whole text."""
+        """Emit the events after which the log contains ``text``: the missing end, or a reset and the whole text."""
         so_far = "".join(self._sent)
         if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))
@@ -83,7 +89,7 @@ class Continuation:
 
 
 class Addition:
-    """Filters the events of a run resumed after a question, whose output follows the earlier text."""
+    """Joins the output of a run that resumes after a question to the text from before the question."""
 
     def __init__(self, before: str, emit: Emit) -> None:
         self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
@@ -95,11 +101,11 @@ class Addition:
             self._emit(AgentEvent(kind="output", text=self._before))
 
     def emit(self, event: AgentEvent) -> None:
-        """Handle one event of the agent."""
+        """Pass on an agent event. After a reset, the text from before the question is sent again."""
         self._emit(event)
         if event.kind == "reset":
             self._begin()
 
     def ended(self, result: RunResult) -> RunResult:
-        """Return the result with the whole text."""
+        """Return the result with the text from before the question put in front."""
         return replace(result, text=self._before + result.text)

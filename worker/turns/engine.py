@@ -59,17 +59,17 @@ _TASK: ContextVar[TaskEventReport | None] = ContextVar("task", default=None)
 
 
 class IsolatedRunner(Protocol):
-    """Carries out tasks in separate processes."""
+    """Interface for carrying out tasks in separate processes."""
 
     def run_task(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out a task and wait for its end."""
+        """Carry out one task of a turn in a separate process, and wait until the process ends."""
 
     def stop_all(self) -> None:
-        """End every process and start no more."""
+        """Stop all processes, and refuse to start new processes."""
 
 
 class Engine:
-    """The engine of one worker process, created by ``worker/app.py`` together with further watchers.
+    """The engine of a worker process: receives tasks from Celery and carries out their turns in an event loop.
 
     Args:
         isolated: carries out tasks in separate processes.
@@ -93,7 +93,7 @@ class Engine:
         alone: bool = False,
         judges: int = 1,
     ) -> None:
-        """Create the engine; ``start`` starts its threads."""
+        """Create the engine. Call ``start`` to start its threads."""
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
@@ -143,7 +143,7 @@ class Engine:
         self._isolated = isolated
 
     def start(self) -> None:
-        """Start the threads, the event loop and the supervision of agents."""
+        """Start the engine's threads, its event loop and the process that guards agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared_processes().start_guard()
         self._ability.check_models()
@@ -152,7 +152,7 @@ class Engine:
         self._watch.start()
 
     def take(self, task: Task) -> bool:
-        """Start work on a received task and return at once. Return False if nothing is left to do.
+        """Start work on a received Celery task without waiting for its end. Return False if no work was started.
 
         Called in the Celery worker's loop.
 
@@ -174,7 +174,7 @@ class Engine:
         return True
 
     async def cancel(self, turn_id: str) -> None:
-        """Cancel the turn of a revoked task. Retry until the store answers."""
+        """Cancel the turn of a revoked Celery task, retrying until the store answers."""
         from api_client.client import TurnsClient  # not in the memory of workers that never cancel
 
         async with TurnsClient(self.settings) as client:
@@ -202,7 +202,7 @@ class Engine:
             seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out one task in a process that does nothing else, and wait for its end."""
+        """Carry out a single task in this dedicated process, and wait until the task ends."""
 
         async def carry_out() -> None:
             with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
@@ -211,11 +211,14 @@ class Engine:
         self.loop.result_of(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return whether this process takes messages: the host is healthy, and nobody ordered it to end or be quiet."""
+        """Return whether this process takes messages.
+
+        The machine must be healthy, and nobody may have ordered the process to pause or end.
+        """
         return not (self.host.sick or self._quiet_ordered or self._ends)
 
     def _obey(self, order: str) -> bool:
-        """Carry out an operator's order, in the second loop; return whether new turns are refused."""
+        """Carry out an operator's order to this worker. Return whether the worker refuses new turns now."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
@@ -229,7 +232,7 @@ class Engine:
         return self._quiet_ordered
 
     def _turned(self) -> None:
-        """Note a turn of the event loop, which keeps the leases and reacts to changes of the host's health."""
+        """Record that the event loop is alive, and react if the machine became sick or healthy."""
         self.leases.turned()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
@@ -242,7 +245,7 @@ class Engine:
         self.bridge.send_events(self._events.drain())
 
     def start_heartbeat(self, consumer: Any, ready_file: Path | None) -> None:
-        """Start reporting to supervisor and operators that this worker takes messages."""
+        """Start reporting to the supervisor and the operators that this worker takes messages."""
         self.bridge.consumer = consumer
         work = Work(
             name=self.name,
@@ -274,11 +277,11 @@ class Engine:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
     def let_go(self, link: Link, turn_id: str, session_id: str) -> bool:
-        """Publish the chain of a turn released by the fair queue."""
+        """Publish the tasks of a turn that the fair queue has released. Return False if publishing failed."""
         return self.announce(link, turn_id, session_id, preferred=False)
 
     def announce(self, link: Link, turn_id: str, session_id: str, worker: str = "", *, preferred: bool = True) -> bool:
-        """Publish the chain that starts with ``link``; log a failure and return False.
+        """Publish the remaining tasks of a turn to Celery, starting with ``link``. Log a failure and return False.
 
         A reaper repeats failed announcements. Turns that ran before are ``preferred`` to new turns. ``worker`` names a
         process that should take the turn soon or never.
@@ -305,7 +308,7 @@ class Engine:
         folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
-        """Hand over turns that have not started, let agents finish for a while, then hand over the rest.
+        """Start the shutdown: waiting turns are handed over at once, running agents get some time to finish.
 
         Safe in signal handlers: the method takes no lock, because a second signal may interrupt the first handler.
         """
@@ -328,7 +331,7 @@ class Engine:
             self._isolated.stop_all()
 
     def close(self) -> None:
-        """Wait for the stopped turns of this process, then stop threads and agents."""
+        """Wait until the turns of this process have stopped, then stop the threads and agents."""
         self.loop.wait_idle()
         self.bridge.send_events(self._events.drain(all_of_them=True))
         self._watch.close()

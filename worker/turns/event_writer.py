@@ -32,15 +32,15 @@ def _size(events: list[Body]) -> int:
 
 
 class Log(Protocol):
-    """The destination of new events, implemented by ``record.ledger.Ledger``."""
+    """Interface for storing new events of a turn, implemented by ``record.ledger.Ledger``."""
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
-        """Append events to the turn's log. Raises ``LeaseLost`` or ``RedisError``."""
+        """Append events to the log of the claimed turn. Raises ``LeaseLost`` or ``RedisError``."""
         ...
 
 
 class EventWriter:
-    """Appends the events of one run in order, in the event loop that created the writer."""
+    """Appends the events of one agent run to the turn's log, in order. Belongs to one event loop."""
 
     def __init__(self, log_of_turn: Log, claim: Claim) -> None:
         self._log = log_of_turn
@@ -53,7 +53,7 @@ class EventWriter:
         self._fault: Exception | None = None
 
     def emit(self, event: AgentEvent) -> None:
-        """Queue an event without waiting for the store. Call this method in the event loop."""
+        """Queue an agent event for the log without waiting for the store. Call this method in the event loop."""
         if self._fenced:
             return
         attempt, text = self._claim.link.attempt, event.text
@@ -80,7 +80,7 @@ class EventWriter:
             self._writing = self._loop.create_task(self._write())
 
     async def close(self) -> list[Body]:
-        """Finish the running append and return the events that are not in the log yet.
+        """Wait for the append in progress, and return the events that are not in the log yet.
 
         The caller must store the returned events before any other event. Unexpected errors of an append are raised
         here; a lost lease or store is not.

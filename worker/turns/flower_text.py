@@ -25,7 +25,7 @@ from api_client.turns.record.moves import Move
 
 
 def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
-    """Describe a starting attempt and its reason, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
+    """Describe an attempt that starts and the reason for it, for example ``attempt 2/3: MISSING_STEP_MARKER``."""
     before = [record for record in history if record.number == link.attempt - 1] if runs_agent(link.task) else []
     if not before:
         return _attempt(turn, link)
@@ -34,7 +34,7 @@ def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
 
 
 def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
-    """Describe a task's result, for example ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
+    """Describe a finished task's result, for example ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
     said = [*filter(None, map(_said, move.events))]
     if outcome:
         said.append(f"turn {outcome}")
@@ -46,7 +46,7 @@ def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
 
 
 def worker_lost(worker: str) -> str:
-    """Return the text for a task whose worker died or froze."""
+    """Describe the loss of a worker that died or froze, as the result of the worker's task."""
     return f"WorkerLost: {worker} died or froze; the turn was taken from it"
 
 

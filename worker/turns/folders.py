@@ -49,7 +49,7 @@ _OF_A_RUN = frozenset({"marks"})
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:
-    """Return the folder of a turn's files, shared by the turns of a session.
+    """Return the folder with a turn's files. All turns of a chat session share one folder.
 
     Raises:
         SettingsError: this worker lacks the folder that the kind of work needs.
@@ -58,24 +58,24 @@ def folder_of(settings: Settings, turn: Turn) -> Path:
 
 
 def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return whether agents of a turn may have written files; True if unknown on this worker."""
+    """Return whether the agents of a turn may have written files. Return True if this worker cannot tell."""
     runner = _runner(settings, turn, runners)
     return runner is None or needs_folder(runner)
 
 
 def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Return whether runs of a turn may have been recorded; True if unknown on this worker."""
+    """Return whether agent runs of a turn may have been recorded on disk. Return True if this worker cannot tell."""
     runner = _runner(settings, turn, runners)
     return runner is None or is_recorded(runner)
 
 
 def is_recorded(runner: AnyRunner) -> bool:
-    """Return True if a runner's runs are recorded: its agents work in a folder and finished runs can be adopted."""
+    """Return True if a runner's runs are recorded on disk, so that another worker can adopt a finished run."""
     return needs_folder(runner) and hasattr(runner, "adopt")  # ten times faster than isinstance with the protocol
 
 
 def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
-    """Return the runner of a turn's agents; None if unknown on this worker or if several runners may be used."""
+    """Return the runner of a turn's agents, or None if the runner is unknown here or may change between attempts."""
     model = settings.models.get(turn.request.model)
     if model is None or not find_work(turn.request).in_session or turn.stage:
         return None
@@ -97,7 +97,7 @@ def begin(
     token: str = "",
     tools: bool = True,
 ) -> Path:
-    """Prepare the folders of a delivery; return the delivery's own folder.
+    """Prepare the folders of an agent run, and return the run's own folder.
 
     Without ``needed`` no folder is created. Only the mark of an answered message is removed, as before each attempt
     (ADR-036, Phase 4).
@@ -132,7 +132,7 @@ def begin(
 
 
 def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
-    """Remove the mark of an answered message, fenced if agents of the session ever worked in files."""
+    """Remove the file that marks the session's last message as answered."""
     with open_for_publishing(workdir) as here:
         if here is not None:
             confirm()
@@ -145,7 +145,7 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
-    """Return the folder of the current delivery, which may not exist yet.
+    """Return the folder of the current delivery of an attempt. The folder may not exist yet.
 
     Raises ``SettingsError`` or ``ValueError``.
     """
@@ -153,12 +153,14 @@ def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
 
 
 def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
-    """Return the folder of another delivery of the same turn."""
+    """Return the folder of another delivery of the same turn, next to the given folder."""
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
 def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
-    """Move the files of deliveries since the question, ``asked_in``, into the current delivery's folder.
+    """Move files that earlier deliveries wrote since a question into the current delivery's folder.
+
+    ``asked_in`` is the number of the delivery that asked the question.
 
     Each entry is moved as a whole. If the worker dies in between, the next worker moves the rest.
 
@@ -186,7 +188,7 @@ def _move(name: str, left: int, own: int) -> None:
 
 
 def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, continued: bool) -> range:
-    """Return the attempts whose recordings become unnecessary once the claimed task is stored.
+    """Return the numbers of the attempts whose recordings can be deleted once the claimed task is stored.
 
     These are the task's own attempt and, unless the same worker carried out the preceding task (``continued``), all
     attempts before.
@@ -198,7 +200,7 @@ def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, conti
 
 
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
-    """Remove the recordings of attempts whose results are stored."""
+    """Delete the recordings of the given attempts, whose results are stored."""
     try:
         folder = folder_of(settings, turn)
     except SettingsError:
@@ -209,17 +211,17 @@ def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:
-    """Return the name of the folder written by an attempt's last delivery."""
+    """Return the name of the folder that the attempt's last delivery wrote."""
     return delivery_name(turn.turn_id, record.number, record.last_delivery)
 
 
 def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
-    """Return the folder written by an attempt's last delivery. Raises ``SettingsError``."""
+    """Return the path of the folder that the attempt's last delivery wrote. Raises ``SettingsError``."""
     return folder_of(settings, turn) / "attempts" / delivery_of(turn, record)
 
 
 def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of an answer that its attempt did not write itself. Raises ``SettingsError``."""
+    """Return those of the answer's files that its attempt did not write itself. Raises ``SettingsError``."""
     return _not_of(_delivered(settings, turn, record), files) if files else {}
 
 
@@ -232,7 +234,7 @@ _wrote_nothing = RecentEntries[str, bool](most=256)
 
 
 def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
-    """Read the files written by an attempt's agent.
+    """Read the answer files that an attempt's agent wrote, using a cache for agents that wrote none.
 
     Raises ``SettingsError`` and the errors of ``workspace.written``.
     """
@@ -247,7 +249,7 @@ def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFiles:
-    """The files of an answer.
+    """The files that belong to an answer, with the problems found in them.
 
     Attributes:
         files: the texts by file name.
@@ -263,7 +265,7 @@ class AnswerFiles:
 
 
 def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
-    """Return the files that belong to the answer of the last attempt.
+    """Collect the files that belong to the answer of the last attempt, including files from earlier attempts.
 
     Each delivery writes to its own folder, and an agent asked for a part only does not repeat its other files.
     ``response.md`` is the answer itself and belongs to its own attempt only.

@@ -55,7 +55,7 @@ _START_SECONDS = 30.0
 
 @frozen(kw_only=True)
 class Case:
-    """An answer to validate or repair.
+    """An answer together with everything needed to validate or repair the answer in another process.
 
     Attributes:
         text: the raw answer of a new attempt, or the validated answer to repair.
@@ -81,7 +81,7 @@ class Case:
 
     @functools.cached_property
     def rules(self) -> tuple[str, ...]:
-        """Return the rules behind the active validators, whatever names a policy file gives them."""
+        """Return the names of the rules behind the active validators. A policy file may rename rules."""
         if self.file is None:
             return self.names
         called = {entry.name: entry.rule for entry in self.file.rules}
@@ -89,7 +89,7 @@ class Case:
 
     @functools.cached_property
     def bounded(self) -> bool:
-        """Return whether the case may run in the worker itself, because its time has a small known bound.
+        """Return whether validation can run in the worker process, because its duration has a known small limit.
 
         All validators must be ours, declare their time bounded by these texts, and not touch the file system; the texts
         must be short.
@@ -108,7 +108,7 @@ class Case:
 
 
 class CannotJudge(Exception):
-    """The validators cannot be built: a name is unknown here, or an entry point is broken."""
+    """Raised when the validators cannot be built: a name is unknown on this worker, or a plug-in cannot be loaded."""
 
 
 def _validators(case: Case) -> tuple[ResponseValidator, ...]:
@@ -127,7 +127,7 @@ def _validators(case: Case) -> tuple[ResponseValidator, ...]:
 
 @frozen(slots=True)
 class _Made:
-    """The recipe of a policy file's validators, compared by the file's hash."""
+    """Cache key for the validators of a policy file; keys are equal if the file's hash and the options are equal."""
 
     hash: str
     names: tuple[str, ...]
@@ -138,18 +138,18 @@ class _Made:
 
 @functools.lru_cache(maxsize=64)
 def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
-    """Build the validators of a policy file once; validators keep no state."""
+    """Build the validators of a policy file, once per file: validators keep no state."""
     return build_rules(made.file, made.names, root=made.root, locale=made.locale)
 
 
 @functools.lru_cache(maxsize=64)
 def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """Build our own validators once; validators keep no state."""
+    """Build the built-in validators with these names, once: validators keep no state."""
     return build_validators(names, root=root, locale=locale)
 
 
 def judge_case(case: Case) -> Attempt:
-    """Validate a new attempt in this process. Raises ``CannotJudge``."""
+    """Validate a new answer in the calling process and return the resulting attempt. Raises ``CannotJudge``."""
     rules = _validators(case)
     return validate_attempt(
         case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
@@ -157,14 +157,14 @@ def judge_case(case: Case) -> Attempt:
 
 
 def repair_case(case: Case) -> RepairResult:
-    """Repair a validated answer in this process. Raises ``CannotJudge``."""
+    """Repair a validated answer in the calling process, and return the result. Raises ``CannotJudge``."""
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
     return repair_attempt(chosen, case.history, _validators(case), case.context)
 
 
 class Judges:
-    """Validates and repairs answers, each within ``seconds``. One per process, thread-safe.
+    """Validates and repairs answers in child processes, each within ``seconds``. Thread-safe.
 
     The limit applies to validators in a child, without their waits for programs and models. ``children`` limits the
     cases in progress; ``memory_mb`` limits the memory of a child, in MiB.
@@ -175,7 +175,7 @@ class Judges:
         self._children = _Children(children or os.cpu_count() or 1, memory_mb)
 
     def judge(self, case: Case) -> Attempt:
-        """Validate a new attempt. A validator that overruns or dies yields a VALIDATOR_ERROR issue."""
+        """Validate a new answer. A validator that takes too long or crashes yields a ``VALIDATOR_ERROR`` issue."""
         found = self._try(judge_case, case)
         if found is not None:
             return found
@@ -184,7 +184,7 @@ class Judges:
         return replace(rest, issues=(*rest.issues, *errors))
 
     def repair(self, case: Case) -> RepairResult:
-        """Repair a validated answer. A validator that overruns or dies yields a VALIDATOR_ERROR issue."""
+        """Repair a validated answer. A validator that takes too long or crashes yields ``VALIDATOR_ERROR``."""
         found = self._try(repair_case, case)
         if found is not None:
             return found
@@ -195,7 +195,10 @@ class Judges:
     def _without_the_blamed(
         self, work: Callable[[Case], Found], case: Case
     ) -> tuple[Found | None, list[ValidationIssue]]:
-        """Find the validators that overrun or die, one by one, and run the others together."""
+        """Find validators that take too long or crash, and run only the others.
+
+        Return the others' result, and an issue for each faulty validator.
+        """
         sound = tuple(name for name in case.names if self._try(work, replace(case, names=(name,))) is not None)
         blamed = [name for name in case.names if name not in sound]
         log.error("validators.overran", validators=blamed, seconds=self._seconds)
@@ -207,7 +210,7 @@ class Judges:
         return self._try(work, replace(case, names=sound)), errors
 
     def _try(self, work: Callable[[Case], Found], case: Case) -> Found | None:
-        """Run the work; return None if validation failed, overran or died."""
+        """Validate or repair an answer. Return None if the validators raised, took too long or crashed."""
         if case.bounded:
             try:
                 return work(case)
@@ -223,7 +226,7 @@ class Judges:
 
 
 class _Children:
-    """The child processes of one worker, started on demand and reused."""
+    """A pool of child processes that run validators, started on demand and reused."""
 
     def __init__(self, most: int, memory_mb: int) -> None:
         self._memory_mb = memory_mb
@@ -233,7 +236,7 @@ class _Children:
         self._starter = ThreadPoolExecutor(1, "judges")
 
     def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
-        """Return a child's answer; None if the child overran or died, and was removed."""
+        """Run the work in a child process and return its result. Return None if the child took too long or died."""
         with self._places:
             child = self._take()
             answer = child.ask(work, case, seconds)
@@ -267,7 +270,7 @@ class _Child:
         self._ready = False
 
     def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
-        """Return the answer, or None if none arrived in time."""
+        """Run the work in this child process and return its result, or None if no result arrives in time."""
         try:
             if not self._ready and not self._pipe.poll(_START_SECONDS):
                 return None

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Carry out the claimed task; ``attempts`` are the turn's attempts so far.
+    """Carry out the claimed task of a turn and return the resulting transition. ``attempts`` are all attempts so far.
 
     Raises:
         Fenced: another worker has the turn.
@@ -55,7 +55,7 @@ async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
 
 
 async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, published: bool) -> None:
-    """Remove the recordings of runs that no worker needs to adopt any more, after the commit.
+    """Delete the recordings of finished runs that no worker needs any more, after the transition is stored.
 
     ``following`` is the claim of the next task if that task runs in place. If ``published`` is set, the recordings were
     removed with the publication of the answer.
@@ -68,7 +68,7 @@ async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, p
 
 
 async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -> Move:
-    """Run the agent once, for the user's message or for feedback on the last attempt."""
+    """Run the agent once, with the user's message or with feedback on the last attempt, and return the transition."""
     turn, link = lease.claim.turn, lease.claim.link
     history = [record for record in records if record.number < link.attempt]
     this = records[-1] if records and records[-1].number == link.attempt else None

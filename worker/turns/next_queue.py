@@ -19,13 +19,13 @@ def _first(queue: str) -> bool:
 
 
 class NextQueue:
-    """Orders the queues by the messages taken before. Pure."""
+    """Decides which queue a worker polls first, so that turns in progress go first without starving new turns."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def order(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues in the order of polling."""
+        """Return the given queues in the order in which to poll them."""
         # A message in a worker's own queue already waited elsewhere; a run to validate has already finished.
         first = list(filter(_first, queues))
         others = [queue for queue in queues if queue != tasks.PREFERRED_QUEUE and queue not in first]
@@ -36,7 +36,7 @@ class NextQueue:
         return [*first, *others, tasks.PREFERRED_QUEUE]
 
     def took(self, queue: str) -> None:
-        """Note that a message was taken from a queue."""
+        """Record that a message was taken from a queue, which may change the next order."""
         if queue == tasks.PREFERRED_QUEUE:
             self._in_a_row += 1
         elif queue == tasks.RUN_QUEUE:

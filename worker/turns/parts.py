@@ -29,20 +29,23 @@ Ring = Callable[[Link, str, str, str], object]
 
 
 class AnswerJudge(Protocol):
-    """The interface of ``judges.Judges``, for tests to replace."""
+    """Interface of the validation pool ``judges.Judges``; tests replace the pool by a fake."""
 
     def judge(self, case: Case) -> Attempt:
-        """Validate a new attempt. Raises ``CannotJudge`` if the validators cannot be built."""
+        """Validate a new answer and return the resulting attempt. Raises ``CannotJudge`` without usable validators."""
         ...
 
     def repair(self, case: Case) -> RepairResult:
-        """Repair a validated answer. Raises ``CannotJudge`` if the validators cannot be built."""
+        """Repair a validated answer and return the result. Raises ``CannotJudge`` without usable validators."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """Everything a worker process needs to carry out turns. ``isolate`` carries out a task in a separate process."""
+    """The dependencies that a worker process needs to carry out turns.
+
+    ``isolate`` carries out a task in a separate process.
+    """
 
     settings: Settings
     ledger: Ledger

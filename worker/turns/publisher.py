@@ -32,7 +32,7 @@ _TRIES = 3
 
 
 async def finish(parts: EngineParts, lease: Lease) -> Move:
-    """Publish an answer that an earlier holder accepted but did not commit; its files may be partly written.
+    """Publish an answer that another worker accepted but did not finish publishing. Return the transition to store.
 
     Raises:
         Fenced: another worker has the turn.
@@ -49,7 +49,10 @@ async def finish(parts: EngineParts, lease: Lease) -> Move:
 def accept_with_files(
     parts: EngineParts, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
 ) -> Move:
-    """Publish an accepted answer from a thread, with the files that its attempt did not write itself."""
+    """Publish an accepted answer with files from earlier attempts, and return the transition to store.
+
+    Blocks, so call this function in a thread.
+    """
     turn = lease.claim.turn
     mended = dict[str, str]()
     if move.outcome and move.outcome.success:
@@ -65,7 +68,7 @@ async def publish(
     files: Mapping[str, str] | None = None,
     ended: Iterable[int] = (),
 ) -> Move:
-    """Seal and publish a successful answer before its commit, and return the transition to commit.
+    """Seal a successful answer in the store, then write its files. Return the transition to store.
 
     Unsuccessful transitions are returned unchanged. A turn cancelled before the seal is not published; the commit ends
     the turn.
@@ -99,7 +102,7 @@ async def publish(
 def _write(
     parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, files: Mapping[str, str] | None, ended: Iterable[int]
 ) -> None:
-    """Write the files of a sealed answer. Raises the errors of ``publish``."""
+    """Write the files of a sealed answer, with retries. Raises the errors of ``publish``."""
     turn = lease.claim.turn
     try:
         for _ in range(_TRIES):

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class RunAdmissions:
-    """The built-in and installed admissions that check runs. For one event loop."""
+    """Asks all admissions that limit agent runs, built-in and installed. Belongs to one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         made = [BudgetLedger] if settings.budgets else []
@@ -32,7 +32,9 @@ class RunAdmissions:
             self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
 
     async def admit_run(self, turn: Turn, model: str) -> None:
-        """Ask all admissions for one more run. An unavailable store refuses no run.
+        """Ask every admission whether the turn may run its agent once more.
+
+        An admission that cannot reach the store allows the run.
 
         Raises:
             NotAdmitted: an admission refused the run.
@@ -44,6 +46,6 @@ class RunAdmissions:
                 log.warning("run.not_checked", admission=type(each).__name__, error=str(error)[:200])
 
     async def close(self) -> None:
-        """Close the connection to the store."""
+        """Close the connection to the store, if one is open."""
         if self._store:
             await self._store.close()

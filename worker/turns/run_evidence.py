@@ -19,7 +19,7 @@ from worker.turns.parts import EngineParts
 async def collect_evidence(
     parts: EngineParts, turn: Turn, attempt: int, result: RunResult, before: AttemptRecord | None
 ) -> dict[str, Any]:
-    """Return the evidence of a run by rule, for the attempt's record.
+    """Collect the evidence that validation rules need about a finished run. Return the evidence by rule name.
 
     ``before`` is the record of the same attempt, if the run continued the record's text.
     """

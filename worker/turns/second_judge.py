@@ -17,26 +17,26 @@ from worker.turns.parts import EngineParts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondVerdict:
-    """What a second judge found: facts of the attempt, counters and costs."""
+    """The findings of a second judge: facts for the attempt's record, counters, and the cost of judging."""
 
     facts: FieldChanges[AttemptFacts]
     counters: Mapping[str, int]
     spent: ValidationCost = NOTHING_SPENT
 
     def join(self, move: Move) -> Move:
-        """Return the transition extended with these findings."""
+        """Return a copy of the transition with these findings added."""
         return replace(move, facts=move.facts | self.facts, counters={**move.counters, **self.counters})
 
 
 class SecondJudge:
-    """Checks the answers of some turns. Its findings and errors affect only the turn's cost."""
+    """Base class for additional checks of answers that are recorded and charged but never change the decision."""
 
     def judges(self, turn: Turn) -> bool:
-        """Return whether this second judge checks the answers of a turn."""
+        """Return whether this second judge checks the answers of the given turn."""
         raise NotImplementedError
 
     async def judge(
         self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
-        """Check an answer; the turn has ``seconds_left`` seconds. Must not raise."""
+        """Check an answer within the turn's remaining ``seconds_left`` and return the findings. Must not raise."""
         raise NotImplementedError

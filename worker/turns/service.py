@@ -48,37 +48,40 @@ _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
 class TaskReport(Protocol):
-    """Shows the current task to operators (``TaskEventReport``). This base class shows nothing."""
+    """Interface for showing a task's progress to operators. The methods of this base class show nothing."""
 
     @property
     def task_id(self) -> str:
-        """Return the Celery task's id; empty if nobody watches."""
+        """Return the id of the Celery task, or an empty string if nobody watches."""
         return ""
 
     def start(self, words: str) -> None:
-        """Note the start of the task, described by ``words``."""
+        """Report the start of the task, described by the text ``words``."""
         return
 
     def end(self, words: str, *, failed: bool = False) -> None:
-        """Note the end of the task, described by ``words``."""
+        """Report the end of the task, described by the text ``words``."""
         return
 
     def following(self, _link: Link | None) -> str:
-        """Return the Celery id of the next task if it runs in place; empty if nobody watches."""
+        """Return the Celery id that the next task gets if this process continues with it; empty if nobody watches."""
         return ""
 
     def follow(self, link: Link) -> None:
-        """Note that the next task starts in place."""
+        """Report that this process continues with the turn's next task."""
         return
 
 
 class NoTaskReport(TaskReport):
-    """A report for tasks that no operator watches."""
+    """A task report that shows nothing, for tasks that no operator watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """A turn's stay in this process; ``alone`` means that the process does nothing else."""
+    """The resources of a turn while this process works on the turn.
+
+    ``alone`` means that the process does nothing else.
+    """
 
     seat: Seat
     report: TaskReport
@@ -86,7 +89,7 @@ class _Visit:
 
 
 class TurnService:
-    """Carries out the tasks of turns' chains in the event loop of one worker process."""
+    """Carries out the tasks of turns in a worker's event loop: claims turns, works, and stores the results."""
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
@@ -103,7 +106,7 @@ class TurnService:
         seat: Seat | None = None,
         report: TaskReport | None = None,
     ) -> None:
-        """Carry out a task, and the following tasks in place as long as this process has slots.
+        """Carry out a task of a turn, and continue with the turn's next tasks while this process has free slots.
 
         A task that is not carried out in place is announced. ``seat`` holds the turn's slots; without slots only the
         first task is carried out. ``alone`` means that this process does nothing else.
@@ -133,7 +136,7 @@ class TurnService:
                 visit.report.follow(following.link)
 
     async def _carried_out(self, lease: Lease, visit: _Visit) -> Claim | None:
-        """Carry out the claimed task; return the claim of the next task if that task runs in place."""
+        """Carry out the claimed task. Return the claim of the next task if this process continues, otherwise None."""
         claim, report = lease.claim, visit.report
         link, turn = claim.link, claim.turn
         try:
@@ -170,7 +173,7 @@ class TurnService:
     async def _stored(
         self, lease: Lease, attempts: list[AttemptRecord], move: Move, visit: _Visit
     ) -> tuple[Link, Move, Claim | CommitResult]:
-        """Store a task's transition, combined with the verdict if the answer can be validated at once.
+        """Store the transition of a task. If the answer of a run can be validated at once, store the verdict with it.
 
         Returns the last task carried out, its transition, and the store's reply.
 
@@ -194,7 +197,7 @@ class TurnService:
             return link, replace(move, events=[]), await self._store(lease, move, visit)
 
     async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | CommitResult:
-        """Store a transition with the place of the session's files.
+        """Save the session's files, then store the transition with a reference to these files.
 
         A turn also ends if its files cannot be saved; the session then keeps its earlier files, for a sealed answer the
         files of the seal.
@@ -218,7 +221,7 @@ class TurnService:
         return without_files(turn, link, str(error))
 
     def _stays(self, lease: Lease, move: Move, visit: _Visit) -> bool:
-        """Return whether the next task runs in place at once, which needs a free slot.
+        """Return whether this process continues with the next task at once, which takes a free slot.
 
         A repeated task may go to another process, and the delivery before the last strike needs a process of its own.
         """
@@ -231,7 +234,7 @@ class TurnService:
         return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.may_go_on(queue)
 
     async def _claimed(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | None:
-        """Claim the turn; return None if the turn cannot be taken."""
+        """Claim the turn for this worker. Return None and report the reason if the turn cannot be claimed."""
         report = visit.report
         try:
             claim = await self._asked(link, turn_id, session_id, visit)
@@ -253,7 +256,7 @@ class TurnService:
         return None
 
     async def _asked(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | Refusal:
-        """Ask for the claim, leaving a run first to the worker that keeps the session's agent.
+        """Ask the store for the turn, after any other worker that still keeps an agent of the session.
 
         That worker is notified and has ``affinity_patience`` seconds to claim the turn.
         """
@@ -275,7 +278,7 @@ class TurnService:
             wait += _FIRST_WAIT
 
     async def _lack(self, turn_id: str, link: Link) -> str:
-        """Return why this worker cannot carry out a task of an additional kind of work; empty if it can."""
+        """Return why this worker cannot carry out the task of an installed kind of work; empty if it can."""
         turn = await self.parts.ledger.turn(turn_id)
         try:
             if turn:
@@ -300,7 +303,7 @@ class TurnService:
         ]
 
     async def _set_up(self, lease: Lease, move: Move, failing: PendingFailure) -> Move:
-        """Hand a task to other workers if only this worker's configuration would fail the task.
+        """Hand a task over to other workers if the task would fail only because of this worker's configuration.
 
         Each capable worker tries once; after that the turn itself or the whole installation is to blame. Turns wait for
         a worker if none offers the model, has the folder, or knows a rule.
@@ -320,12 +323,15 @@ class TurnService:
         return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
 
     def _unknown_of(self, turn: Turn) -> str:
-        """Return which rule of a turn this worker does not know; empty if all are known."""
+        """Describe the validation rule of a turn that this worker does not know; empty if all rules are known."""
         strange = [name for name in self.parts.policies.plain_rules(turn) if name not in offered_validators()]
         return self.parts.policies.problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
     async def _go_on(self, claim: Claim, move: Move, done: CommitResult) -> None:
-        """Announce the next task to Celery. Failures are harmless, because a reaper announces missed tasks."""
+        """Announce the next task to Celery, or the next turn of the session if this turn ended.
+
+        A failure is harmless, because a reaper announces missed tasks.
+        """
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
@@ -347,7 +353,7 @@ class TurnService:
                 await self.parts.threads.files(self.parts.let_go, link, each, session_id)
 
     async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Carry out the claimed task. A wrong configuration ends the turn as an error of kind ``config``."""
+        """Carry out the claimed task and return its transition. Invalid settings become a ``config`` failure."""
         link = lease.claim.link
         try:
             if lease.claim.accepted:

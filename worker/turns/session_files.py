@@ -12,10 +12,10 @@ from worker.turns.loops.threads import Threads
 
 
 class SessionFiles(Protocol):
-    """Loads a session's files when a worker takes a turn, and saves them before a transition is stored."""
+    """Interface for loading a session's files before a turn and saving the files before a result is stored."""
 
     async def restore(self, lease: Lease) -> None:
-        """Restore the session's folder as of the session's last stored transition.
+        """Restore the session's folder to its state at the session's last stored transition.
 
         Raises:
             Fenced: another worker has the turn.
@@ -25,7 +25,7 @@ class SessionFiles(Protocol):
         ...
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Save the folder's files; return the reference to store with the transition, or an empty string.
+        """Save the files of the session's folder. Return a reference to store with the transition, or "".
 
         If ``bounded``, size limits apply and the call waits for an unavailable store as long as the lease
         allows.
@@ -37,27 +37,27 @@ class SessionFiles(Protocol):
         ...
 
     def trouble(self) -> str:
-        """Return why sessions cannot be loaded or saved now; empty if they can. May block after an error."""
+        """Return why session files cannot be loaded or saved now, or an empty string. May block after an error."""
         ...
 
 
 class SharedFolder:
-    """Session files in a HELIX_ROOT shared by all workers."""
+    """Keeps session files in a folder that all workers share, so that nothing must be loaded or saved."""
 
     async def restore(self, _lease: Lease) -> None:
-        """Do nothing: the folder is shared."""
+        """Do nothing, because all workers share the folder."""
 
     async def save(self, _lease: Lease, *, bounded: bool = True) -> str:
-        """Do nothing: the folder is shared."""
+        """Return an empty reference, because all workers share the folder."""
         return ""
 
     def trouble(self) -> str:
-        """Return an empty string: the host check covers the folder."""
+        """Return an empty string, because the machine's health check covers the folder."""
         return ""
 
 
 def session_files(settings: Settings, ledger: Ledger, threads: Threads) -> SessionFiles:
-    """Return where these settings keep sessions' files. Raise ``SettingsError`` if it is unusable."""
+    """Create the storage of session files that the settings select. Raises ``SettingsError`` if it is unusable."""
     plugin = find_session_files(settings.files)
     files: SessionFiles = plugin.work(settings, ledger, threads) if plugin else SharedFolder()
     return files

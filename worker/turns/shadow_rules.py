@@ -27,17 +27,17 @@ SHADOW_SECONDS = 120.0
 
 
 class ShadowRules(SecondJudge):
-    """Checks answers by the shadow rules of the turn's policy."""
+    """Checks answers by a policy's shadow rules, which are counted but never reject an answer."""
 
     def judges(self, turn: Turn) -> bool:
-        """Return whether the turn's policy has shadow rules."""
+        """Return whether the policy of the turn has shadow rules."""
         applied = AppliedPolicy.of(turn.request)
         return bool(applied and applied.shadow)
 
     async def judge(
         self, parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
     ) -> SecondVerdict:
-        """Check an answer for at most ``SHADOW_SECONDS`` and half of the turn's remaining time."""
+        """Check an answer by the shadow rules, within ``SHADOW_SECONDS`` and half of the turn's remaining time."""
         applied = AppliedPolicy.of(turn.request)
         names = applied.shadow if applied else ()
         policy = replace(case.policy, order={}, caps={})
@@ -57,7 +57,7 @@ class ShadowRules(SecondJudge):
 def verdict_of(
     turn: Turn, names: Sequence[str], issues: Sequence[ValidationIssue], spent: ValidationCost
 ) -> SecondVerdict:
-    """Return the findings of shadow rules, with issues in the rules' own severity."""
+    """Build the findings of shadow rules from their issues: counters per rule, the issues and the cost."""
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
     counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}

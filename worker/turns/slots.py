@@ -14,7 +14,10 @@ _FULL_SECONDS = 0.25
 
 
 class Slots:
-    """The slots of a process. ``on_free`` is called from any thread when a full queue has a free slot again."""
+    """Limits how many turns a process works on at once, per queue.
+
+    ``on_free`` is called from any thread when a full queue has a free slot again.
+    """
 
     def __init__(self, limits: Mapping[str, int], on_free: Callable[[], object] = lambda: None) -> None:
         self._limits = dict(limits)
@@ -33,25 +36,25 @@ class Slots:
         return "the engine's"
 
     def total(self, queue: str) -> int:
-        """Return the number of slots of a queue."""
+        """Return how many slots a queue has, used or free."""
         return self._limits.get(queue, 0)
 
     def free(self, queue: str) -> int:
-        """Return the number of free slots of a queue. All run queues share the same slots."""
+        """Return the number of free slots of a queue. All queues for agent runs share the same slots."""
         queue = RUN_QUEUE if queue.startswith(RUN_QUEUE) else queue
         return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
 
     @property
     def busy(self) -> int:
-        """Return the number of slots in use, over all queues."""
+        """Return the number of slots in use in all queues together."""
         return sum(self._busy.values())
 
     def order(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues to poll for the next message, in order."""
+        """Return the queues that have free slots, in the order in which to poll them."""
         return self._next.order(list(filter(self.free, queues)))
 
     def asked(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues to poll, with answers alone only after no agent slot was free for a moment.
+        """Return the queues to poll now. The validation queue is not polled alone right after agent slots fill up.
 
         Such a poll must be interrupted when an agent slot becomes free, which costs more than a short turn.
         """
@@ -66,7 +69,7 @@ class Slots:
         return order if now - self._full_since >= _FULL_SECONDS else []
 
     def resize(self, queue: str, total: int) -> None:
-        """Set the number of slots of a queue; slots in use stay in use."""
+        """Set the number of slots of a queue. Slots in use are not interrupted."""
         with self._lock:
             self._limits[queue] = total
         self._on_free()
@@ -78,7 +81,7 @@ class Slots:
         return Seat(self, queue)
 
     def take(self, queue: str) -> bool:
-        """Take a slot; return False if none is free."""
+        """Take a free slot of a queue. Return False if no slot is free."""
         with self._lock:
             if self._busy.get(queue, 0) >= self._limits.get(queue, 0):
                 return False
@@ -86,7 +89,7 @@ class Slots:
         return True
 
     def give(self, queue: str) -> None:
-        """Give a slot back."""
+        """Give back a slot of a queue, and call ``on_free`` if the queue was full."""
         with self._lock:
             was_full = self._busy[queue] >= self._limits.get(queue, 0)
             self._busy[queue] -= 1
@@ -95,7 +98,7 @@ class Slots:
 
 
 class Seat:
-    """The slots that one turn holds while its tasks are carried out in place.
+    """The slots that one turn holds while a process works on several of the turn's tasks in a row.
 
     A turn keeps its agent slot during validation, so that its agent can run again at once. The validation pool limits
     concurrent validations itself.
@@ -121,6 +124,6 @@ class Seat:
             self._slots.give(other)
 
     def leave(self) -> None:
-        """Give back all slots of the turn."""
+        """Give back every slot that the turn holds."""
         while self._held:
             self._slots.give(self._held.pop())

@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Validate the attempt's answer, and return the transition that the policy decides on.
+    """Validate the answer of an attempt, and return the transition that the policy decides on.
 
     Raises:
         Fenced: another worker has the turn.
@@ -78,7 +78,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
 
 
 async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
-    """Validate the answer of a run before the run is stored; return None if the run must be stored first.
+    """Validate a run's answer before storing the run, so that both need one transition; None if impossible.
 
     ``attempts`` are the earlier attempts and what is known of this attempt. An accepted answer is published, and the
     recordings of finished runs are removed.
@@ -127,7 +127,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
 
 
 async def _collected(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
-    """Return the files of the last attempt's answer. Raises the errors of ``folders.kept``."""
+    """Collect the files that belong to the last attempt's answer. Raises the errors of ``folders.kept``."""
     if not folders.works_in_files(parts.settings, turn, parts.runners):
         return AnswerFiles()
     return await parts.threads.files(folders.kept, parts.settings, turn, attempts)
@@ -141,7 +141,7 @@ def case_of(
     before: Sequence[AttemptRecord],
     runs: Sequence[AttemptRecord] = (),
 ) -> Case:
-    """Build the validation case of an answer; ``before`` are the earlier attempts of the turn.
+    """Build the input for validating an answer. ``before`` are the earlier attempts of the turn.
 
     ``runs`` are the attempts whose runs the answer may describe, oldest first.
 

@@ -25,7 +25,7 @@ _TO_NOTE = 2.0
 
 
 def keeps_agents(settings: Settings) -> bool:
-    """Return whether agents of some model may wait in a worker process for the session's next message."""
+    """Return whether some agents may stay running between messages, to answer the session's next message faster."""
     return any(isinstance(runner, WarmRunner) for runner in _runners(settings))
 
 
@@ -37,7 +37,10 @@ def _runners(settings: Settings) -> list[Runner]:
 
 
 class WarmAgents:
-    """The idle agents of this process. While no agent waits, polling does not use the store."""
+    """Keeps the store informed about which idle agents this process holds.
+
+    While no agent is idle, polling does not use the store.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class WarmAgents:
         return [runner for runner in _runners(self._settings) if isinstance(runner, SpareRunner)]
 
     async def poll(self) -> None:
-        """Drop records of exited agents, and stop agents that another worker now owns.
+        """Delete the store's records of exited agents, and stop agents whose session moved to another worker.
 
         While this process ``takes`` turns, spare agents are started for the sessions likely to continue here.
 
@@ -76,6 +79,6 @@ class WarmAgents:
                 self._agents.end_agent(session)
 
     async def leave(self) -> None:
-        """Drop the records of all agents."""
+        """Delete the store's records of all agents of this process."""
         for _, session_id in self._agents.pop_ended_sessions() | self._agents.idle_sessions().keys():
             await self._ledger.clear_affinity(session_id)

@@ -30,7 +30,7 @@ Files = Mapping[str, str] | None
 
 
 class SessionSetUp(NamedTuple):
-    """The inputs for writing a session's CLAUDE.md (``session.prepare``)."""
+    """The settings for writing the CLAUDE.md file of a session."""
 
     root: Path
     template: str
@@ -38,10 +38,10 @@ class SessionSetUp(NamedTuple):
 
 
 class TurnWork:
-    """Worker side of chat messages, and base class of other kinds of work."""
+    """The worker's part of a kind of work. The base class handles chat messages; subclasses handle other kinds."""
 
     def locate_folder(self, settings: Settings, turn: Turn) -> Path:
-        """Return the folder of the turn's files, by default the session's folder.
+        """Return the folder for the turn's files, by default the folder of the session.
 
         Raises:
             SettingsError: this worker lacks a required folder; another worker may have it.
@@ -49,11 +49,11 @@ class TurnWork:
         return session_directory(settings.sessions_dir, turn.request.session_id)
 
     async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
-        """Return the transition that ends the turn instead of its first run; None to run the agent."""
+        """Return a transition that ends the turn before its first run, or None to run the agent."""
         return None
 
     def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
-        """Return the agent's prompt; empty for the user's message or the feedback on the last attempt.
+        """Return the prompt for the agent, or an empty string to use the user's message or the feedback.
 
         Raises:
             SettingsError: this worker may not run the agent.
@@ -61,17 +61,17 @@ class TurnWork:
         return ""
 
     def list_inputs(self, settings: Settings, turn: Turn) -> tuple[Path, ...]:
-        """Return files outside the project that the agent may read."""
+        """Return files outside the project folder that the agent may read."""
         return ()
 
     def prepare(
         self, holder: FencedSessionFolder, directory: Path, turn: Turn, history: History, rules: SessionSetUp
     ) -> None:
-        """Prepare the delivery's ``directory`` or the session for the agent. Raises ``OSError``."""
+        """Prepare the session's folder and the run's own ``directory`` for the agent. Raises ``OSError``."""
         session.prepare_session(holder, turn, rules.root, rules.template, tools=rules.tools)
 
     async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Carry out an additional task of this kind of work that runs no agent.
+        """Carry out an additional task of this kind of work, in which no agent runs, and return the transition.
 
         Raises:
             Fenced: another worker has the turn.
@@ -82,7 +82,10 @@ class TurnWork:
     def publish(
         self, settings: Settings, holder: SessionFolder, turn: Turn, accepted: AcceptedAnswer, files: Files
     ) -> None:
-        """Write an accepted answer to its final place. May be called twice or be interrupted. Raises ``OSError``."""
+        """Write the accepted answer and its files to their final place.
+
+        May be called twice or be interrupted. Raises ``OSError``.
+        """
         if files is None:
             own = workspace.read_accepted_files(holder.path / "attempts" / accepted.delivery)
             files = {**own, **accepted.mended}
@@ -95,14 +98,14 @@ class TurnWork:
         workspace.publish_answer(holder, answer.response, attempt_id=accepted.delivery, files=files, durable=durable)
 
     def give_up(self, settings: Settings, turn: Turn) -> None:
-        """Remove what only a further attempt would have read, because the turn fails."""
+        """Delete data that only another attempt would need, because the turn fails."""
 
 
 _CHAT = TurnWork()
 
 
 def find_work_of(turn: Turn) -> TurnWork:
-    """Return the worker side of a turn's kind of work. Raises ``SettingsError`` if the kind is not installed."""
+    """Return the worker's part of the turn's kind of work. Raises ``SettingsError`` if the kind is not installed."""
     return _load(turn.request.work) if turn.request.work else _CHAT
 
 
