@@ -47,7 +47,7 @@ _NAME = "helix_worker_name"
 
 
 def create_app(settings: Settings) -> TurnsApp:
-    """The Celery application of a worker with these settings."""
+    """Create the Celery application for a worker with these settings."""
     celery = TurnsApp("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings) | worker_settings())
     register_tasks(celery)
@@ -56,7 +56,7 @@ def create_app(settings: Settings) -> TurnsApp:
 
 @cache
 def settings_of_process() -> Settings:
-    """The settings of this process, read once."""
+    """Return the settings of this worker process, which are read and checked only once."""
     settings = require_store(load())
     configure_logging(settings)
     try:
@@ -67,7 +67,7 @@ def settings_of_process() -> Settings:
 
 
 def plugin_watchers(settings: Settings, looking: OneConnection) -> Iterator[Watcher]:
-    """Yield what plug-ins have this process look at. One that cannot be made is left out."""
+    """Yield the watchers that plug-ins add to this process. A watcher that cannot be created is left out."""
     for name in sorted(find_plugins(WATCHER)):
         try:
             made: Watcher | None = load_plugin(WATCHER, name)(settings, looking)
@@ -80,7 +80,7 @@ def plugin_watchers(settings: Settings, looking: OneConnection) -> Iterator[Watc
 
 @cache
 def engine() -> Engine:
-    """The engine of this process, made when the worker starts."""
+    """Return the engine of this process, created on the first call."""
     settings = settings_of_process()
     looking = OneConnection(settings)
     watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))

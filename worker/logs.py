@@ -82,7 +82,7 @@ class _StreamLogger:
         self.name = name
 
     def msg(self, line: str) -> None:
-        """Write a line in one call, since other threads write too. A line that cannot be written is dropped."""
+        """Write a log line in one call, because other threads write too. Lines that cannot be written are dropped."""
         with contextlib.suppress(Exception):  # a full disk or closed pipe
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -111,7 +111,7 @@ def _build_renderers(settings: Settings, stream: TextIO) -> list[Processor]:
 
 
 def build_plain_renderer(console: Processor) -> Processor:
-    """Build a renderer that writes lines like ``console`` without colours, but faster."""
+    """Build a log renderer that formats lines like ``console`` does, but without colours and faster."""
 
     def render_line(logger: Any, method: str, event: EventDict) -> Any:
         if not _ITS_OWN.isdisjoint(event):
@@ -133,4 +133,4 @@ def _drop_duplicates(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _disable_celery_logging(**_: Any) -> None:
-    """Do nothing: Celery leaves logging alone if its ``setup_logging`` signal has a receiver."""
+    """Do nothing. Celery sets up no logging of its own if its ``setup_logging`` signal has a receiver."""

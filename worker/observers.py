@@ -32,10 +32,10 @@ _BATCH = 50
 
 
 class Observer(Protocol):
-    """A reader of finished turns, created without arguments once per worker process."""
+    """Interface for plug-ins that process finished turns. Created without arguments once per worker process."""
 
     def observe(self, turn: Turn, events: Sequence[Event]) -> None:
-        """Process a finished turn and its complete log.
+        """Process a finished turn and the complete list of its events.
 
         The turn is passed again if this method raises or the process dies. May block: it runs in a thread.
         """
@@ -43,7 +43,10 @@ class Observer(Protocol):
 
 
 class ObserverFeed:
-    """Pass finished turns to all installed observers. A new observer gets the turns that finish from now on."""
+    """Passes finished turns to all installed observers.
+
+    A new observer gets the turns that finish from then on.
+    """
 
     def __init__(self, settings: Settings, connection: OneConnection) -> None:
         self._store = Store(settings, connection)
@@ -53,7 +56,7 @@ class ObserverFeed:
         self._me = f"{socket.gethostname()}-{os.getpid()}"
 
     async def poll(self) -> None:
-        """Pass the turns that finished since the last poll to the observers."""
+        """Pass the turns that have finished since the last poll to each observer."""
         for name, observer in self._observers.items():
             turns = FinishedTurns(self._store, f"observer:{name}")
             await turns.begin()
@@ -65,7 +68,7 @@ class ObserverFeed:
                 await turns.sent(batch)
 
     async def leave(self) -> None:
-        """Do nothing: another process continues from the stored position."""
+        """Do nothing, because another process continues from the stored position."""
 
     async def _acquire_role(self, name: str) -> bool:
         key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask

@@ -21,14 +21,17 @@ class _Answer:
 
 
 class ScriptedAgent:
-    """An agent that gives the listed answers in turn and repeats the last; ``prompts`` records the prompts."""
+    """A fake agent that gives the listed answers one after another and repeats the last.
+
+    ``prompts`` records the prompts.
+    """
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = list(answers)
         self.prompts: list[str] = []
 
     async def run_session(self, *, prompt: str, **_options: Any) -> _Answer:
-        """Return the next answer."""
+        """Record the prompt, and return the next of the listed answers."""
         self.prompts.append(prompt)
         return _Answer(self._answers[min(len(self.prompts), len(self._answers)) - 1])
 
@@ -36,7 +39,7 @@ class ScriptedAgent:
 
 
 class RulesUnderTest:
-    """Validation rules under test, with assertions about answers.
+    """Runs validation rules in a test and makes assertions about their verdicts on answers.
 
     Args:
         rules: validators or names of installed validators.
@@ -77,7 +80,10 @@ class RulesUnderTest:
         self.validators, self.policy = chosen.validators, chosen.policy
 
     def judge(self, answer: str, **context: Any) -> list[ValidationIssue]:
-        """Return the issues of an answer. ``context`` is as for ``ResponseValidator.validate``."""
+        """Return the issues that the rules report for an answer.
+
+        ``context`` is as for ``ResponseValidator.validate``.
+        """
         from worker.enforcement import demote_issues, run_validators
 
         return list(
@@ -90,7 +96,10 @@ class RulesUnderTest:
         assert not errors, "rejected: " + "; ".join(f"{issue.code} {issue.message}" for issue in errors)
 
     def assert_rejected(self, answer: str, *codes: str, **context: Any) -> list[ValidationIssue]:
-        """Assert that rules report errors for the answer, with exactly these codes if given; return the errors."""
+        """Assert that the rules report errors for an answer, and return them.
+
+        If codes are given, the errors must have exactly these codes.
+        """
         errors = [issue for issue in self.judge(answer, **context) if issue.is_error]
         assert errors, "accepted"
         found = {issue.code for issue in errors}
@@ -98,7 +107,10 @@ class RulesUnderTest:
         return errors
 
     def assert_repaired(self, answer: str, repaired: str | None = None, **context: Any) -> str:
-        """Assert that a rejected answer can be repaired, to exactly ``repaired`` if given; return the result."""
+        """Assert that the rules reject an answer but can repair it, and return the repaired answer.
+
+        If ``repaired`` is given, the repaired answer must equal it.
+        """
         from worker.enforcement import repair_answer
 
         self.assert_rejected(answer, **context)
@@ -109,7 +121,7 @@ class RulesUnderTest:
         return found.text
 
     def run(self, *answers: str, prompt: str = "question", max_retries: int = 2) -> EnforcementResult:
-        """Let a scripted agent give these answers, and enforce the rules as in a turn (``ResponseEnforcer``)."""
+        """Let a scripted agent give these answers, and return what the enforcement of the rules makes of them."""
         from worker.enforcement import ResponseEnforcer
 
         enforcer = ResponseEnforcer(
@@ -132,7 +144,7 @@ class RulesUnderTest:
             return thread.submit(run_enforcement).result()
 
     def check_corpus(self, folder: str | Path) -> int:
-        """Validate every ``accepted/*.md`` and ``rejected/*.md`` of a folder, and return their number.
+        """Check that the rules accept every ``accepted/*.md`` and reject every ``rejected/*.md``. Return their number.
 
         Raises:
             AssertionError: a file got the wrong verdict, or the folder has no answers.
@@ -155,5 +167,5 @@ def _list_corpus(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 @pytest.fixture
 def helix_turns() -> type[RulesUnderTest]:
-    """Return the class of rules under test, called as ``helix_turns(rule, ...)`` or ``helix_turns(policy=...)``."""
+    """Provide ``RulesUnderTest`` as a fixture, called as ``helix_turns(rule, ...)`` or ``helix_turns(policy=...)``."""
     return RulesUnderTest

@@ -11,14 +11,14 @@ from api_client.contract.tasks import ALL_QUEUES, own_queue
 
 
 class TurnsApp(Celery):
-    """A Celery application that connects by ``TurnsConnection``. ``engine`` is set when a worker starts."""
+    """The Celery application of a worker, with our Redis transport. ``engine`` is set when the worker starts."""
 
     amqp_cls = "worker.celery.transport:TurnsAMQP"
     engine: Any
 
 
 def worker_settings() -> dict[str, Any]:
-    """Return the Celery settings of workers.
+    """Return the Celery settings that only workers need.
 
     Queues have ``no_ack``, because reapers announce the turns of lost messages again. So Celery counts no prefetched
     messages, and ``worker_prefetch_multiplier`` changes nothing: a worker pops a queue only while it has a free slot.
@@ -33,12 +33,15 @@ def worker_settings() -> dict[str, Any]:
 
 
 def build_own_queue(worker: str) -> Queue:
-    """Return the queue of one worker process. It is never declared: the broker would keep the declaration for ever."""
+    """Return the private queue of a worker process.
+
+    The queue is never declared, because the broker would keep the declaration for ever.
+    """
     name = own_queue(worker)
     return Queue(name, routing_key=name, no_ack=True, no_declare=True)
 
 
 def expire_queue(app: Any, queue: str) -> None:
-    """Set a TTL of one minute on a queue whose worker may have died."""
+    """Let the broker delete a queue in one minute, because the queue's worker may have died."""
     with app.pool.acquire(block=True) as connection, connection.default_channel.conn_or_acquire() as client:
         client.pexpire(queue, 60_000)  # the client adds the key prefix

@@ -14,7 +14,7 @@ from worker.celery.task_events import TaskEvent
 
 
 class ConsumerBridge:
-    """Connects the engine to Celery's consumer.
+    """Gives the engine access to Celery's consumer: its event loop, its queues and its task events.
 
     Attributes:
         hub: the worker's event loop, in which ``wake`` runs ``on_wake``. None before the first connection.
@@ -37,13 +37,13 @@ class ConsumerBridge:
         return tuple(self.consumer.app.amqp.queues.consume_from) if self.consumer else ()
 
     def wake(self) -> None:
-        """Run ``on_wake`` in the worker's loop soon. Thread-safe."""
+        """Schedule the callback ``on_wake`` in Celery's event loop. Thread-safe."""
         if self.hub:
             with contextlib.suppress(OSError):  # the loop is closed already
                 self.hub.call_soon(self._on_wake)
 
     def send_events(self, events: Sequence[TaskEvent]) -> None:
-        """Update Celery's worker state, and publish task events in one message. Not thread-safe: for the worker's loop.
+        """Record task events in Celery's worker state and publish them in one message. Call in the worker's loop.
 
         Celery buffers events while the broker is away. A revoked task gets no event after ``task-revoked``.
         """
@@ -60,7 +60,7 @@ class ConsumerBridge:
 
 
 def _has_listeners(dispatcher: Any) -> bool:
-    """Return whether anybody may subscribe to task events. The broker stores none, so events without one are wasted."""
+    """Return whether a program may be subscribed to task events. Without subscribers, publishing is useless."""
     with contextlib.suppress(Exception):
         channel = dispatcher.producer.channel
         with channel.conn_or_acquire() as client:

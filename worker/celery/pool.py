@@ -16,18 +16,18 @@ from worker.celery.task_events import parse_task
 
 
 class TurnPool(BasePool):
-    """A Celery pool whose processes are slots of the engine: tasks run as coroutines in one event loop."""
+    """A Celery worker pool that runs tasks in the engine's event loop instead of in processes."""
 
     def on_start(self) -> None:
-        """Set the engine's slots to the worker's concurrency."""
+        """Set the engine's number of agent slots to the worker's concurrency."""
         self.app.engine.slots.resize(RUN_QUEUE, self.limit)
 
     def register_with_event_loop(self, loop: Any) -> None:
-        """Give the engine the worker's event loop. Celery calls this for each new connection."""
+        """Give the engine access to the worker's event loop. Celery calls this method for each new connection."""
         self.app.engine.bridge.hub = loop
 
     def on_apply(self, target: Any, args: Any, kwargs: Any, accept_callback: Any = None, **_: Any) -> None:
-        """Start a task in the engine.
+        """Start the task of a received message in the engine.
 
         Raises:
             InvalidTaskError: the message does not describe a task of a turn.
@@ -44,23 +44,23 @@ class TurnPool(BasePool):
             state.task_ready(request)
 
     def terminate_job(self, pid: int, signal: Any = None) -> None:
-        """Do nothing: other turns run in this process. The signal ``task_revoked`` cancels the turn."""
+        """Do nothing, because other turns run in this process. The signal ``task_revoked`` cancels the turn."""
 
     def on_close(self) -> None:
-        """Start the engine's shutdown, as SIGTERM does."""
+        """Start the engine's shutdown, as the signal SIGTERM does."""
         self.app.engine.shut_down()
 
     def on_stop(self) -> None:
-        """Wait until the engine has ended, while the connection for task events is still open."""
+        """Wait until the engine has stopped, so that its last task events are still sent."""
         self.app.engine.close()
 
     def grow(self, n: int = 1) -> None:
-        """Add slots."""
+        """Add ``n`` slots for agents, as ``celery control pool_grow`` demands."""
         self.limit += n
         self.app.engine.slots.resize(RUN_QUEUE, self.limit)
 
     def shrink(self, n: int = 1) -> None:
-        """Remove slots. Running turns continue.
+        """Remove ``n`` slots for agents. Running turns continue.
 
         Raises:
             ValueError: no slot would be left.
@@ -71,7 +71,7 @@ class TurnPool(BasePool):
 
     @property
     def info(self) -> dict[str, Any]:
-        """Return what ``celery inspect stats`` and Flower's Pool tab show."""
+        """Return the figures that ``celery inspect stats`` and Flower's Pool tab show."""
         slots = self.app.engine.slots
         return {
             **super().info,
@@ -82,9 +82,9 @@ class TurnPool(BasePool):
 
 
 class TurnAutoscaler(Autoscaler):
-    """An autoscaler that keeps one slot free, because a worker without a free slot never sees the next message."""
+    """An autoscaler that always keeps one slot free, because a full worker never receives the next message."""
 
     @property
     def qty(self) -> int:
-        """Return the number of slots that are needed now."""
+        """Return how many slots the worker needs: one more than there are received tasks."""
         return len(state.reserved_requests) + 1

@@ -14,22 +14,25 @@ from worker.celery.task_events import Task, TaskEvent
 
 
 class TaskRequest(Request):
-    """A task that runs in the engine, which also sends its events."""
+    """A received task in Celery's worker state. The engine runs the task and sends the task's events."""
 
     def acknowledge(self) -> None:
-        """Do nothing: the queues have ``no_ack``."""
+        """Do nothing, because our queues need no acknowledgement."""
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's name
-        """Send ``task-revoked``. The engine sends all other events."""
+        """Send an event only if it is ``task-revoked``, because the engine sends all other events."""
         if type == "task-revoked" and self.eventer and self.eventer.enabled:
             self.eventer.send(type, uuid=self.id, **fields)
 
     def cancel(self, *_: Any, **__: Any) -> None:
-        """Do nothing in a cold shutdown: the engine hands the turn over to another worker."""
+        """Do nothing when Celery cancels tasks: the engine hands their turns over to other workers."""
 
 
 def record_event(event: TaskEvent, app: Any, consumer: Any) -> None:
-    """Update Celery's worker state after an event. A task that the engine continued without a message is added."""
+    """Update Celery's list of active tasks after an event.
+
+    A task that the engine continued without a message is added.
+    """
     request = state.requests.get(event.fields["uuid"])
     if event.task and not request:
         _record_start(event.task, app, consumer)

@@ -27,7 +27,7 @@ _MAX_EVENTS = 20_000
 
 @frozen(slots=True, kw_only=True)
 class Task:
-    """A Celery task, as its message describes it.
+    """The Celery task that a message describes.
 
     Attributes:
         args_text, kwargs_text: the arguments as Flower shows them.
@@ -46,7 +46,7 @@ class Task:
 
 
 def parse_task(headers: Mapping[str, Any], payload: Any) -> Task:
-    """Return the task of a message's headers and decoded body.
+    """Build the task that a message's headers and decoded body describe.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: the message does not describe a task.
@@ -65,7 +65,7 @@ def parse_task(headers: Mapping[str, Any], payload: Any) -> Task:
 
 
 class TaskEvent(NamedTuple):
-    """A Celery event. ``task`` is set in the first event of a task."""
+    """A Celery event about a task. ``task`` is set only in the first event of a task."""
 
     kind: str
     fields: dict[str, Any]
@@ -73,7 +73,10 @@ class TaskEvent(NamedTuple):
 
 
 class TaskEventBuffer:
-    """Collects events until they are sent. Calls ``on_first`` for the first event after ``drain``. Thread-safe."""
+    """Collects task events so that many are sent in one message. Thread-safe.
+
+    Calls ``on_first`` for the first event after ``drain``.
+    """
 
     def __init__(self, on_first: Callable[[], object]) -> None:
         self._on_first = on_first
@@ -82,7 +85,7 @@ class TaskEventBuffer:
         self._lock = threading.Lock()
 
     def add(self, kind: str, task_id: str, task: Task | None = None, **fields: Any) -> None:
-        """Add an event with the current time."""
+        """Add a task event with the current time and the given fields."""
         fields["uuid"], fields["timestamp"] = task_id, time.time()
         with self._lock:
             first = not self._waiting
@@ -93,11 +96,14 @@ class TaskEventBuffer:
             self._on_first()
 
     def add_failure(self, task_id: str, words: str) -> None:
-        """Add a ``task-failed`` event. Flower shows ``words`` as the task's result and exception."""
+        """Add a ``task-failed`` event. Flower shows the text ``words`` as the result and the exception."""
         self.add("task-failed", task_id, exception=words, traceback="", result=words)
 
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
-        """Remove and return the events, in order. Return none yet if the first is younger than ``GATHER_SECONDS``."""
+        """Remove and return all events in order.
+
+        Return none while the oldest is younger than ``GATHER_SECONDS``, unless ``all_of_them`` is set.
+        """
         with self._lock:
             if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
                 return []
@@ -107,7 +113,7 @@ class TaskEventBuffer:
 
 
 class TaskEventReport:
-    """Reports the progress of a task, and of the tasks that continue it in place, as Celery events."""
+    """Reports the progress of a task as Celery events, also for the tasks with which the process continues."""
 
     def __init__(self, events: TaskEventBuffer, task: Task) -> None:
         self._events = events
@@ -118,11 +124,11 @@ class TaskEventReport:
 
     @property
     def task_id(self) -> str:
-        """Return the id of the running task."""
+        """Return the Celery id of the task in progress."""
         return self.task.task_id
 
     def begin(self) -> None:
-        """Report that the task was received."""
+        """Report that the worker received the task."""
         task = self.task
         self._events.add(
             "task-received",
@@ -140,11 +146,11 @@ class TaskEventReport:
         self._began = time.monotonic()
 
     def start(self, words: str) -> None:
-        """Report that the task has started; Flower shows ``words`` as its result."""
+        """Report that the task has started. Flower shows the text ``words`` as its result."""
         self._events.add("task-started", self.task.task_id, result=words)
 
     def end(self, words: str, *, failed: bool = False) -> None:
-        """Report the end of the task, with ``words`` as its result."""
+        """Report that the task has succeeded or failed, with the text ``words`` as its result."""
         if failed:
             self._events.add_failure(self.task.task_id, words)
             return
@@ -152,11 +158,11 @@ class TaskEventReport:
         self._events.add("task-succeeded", self.task.task_id, result=repr(words), runtime=runtime)
 
     def fail(self, error: Exception) -> None:
-        """Report an unexpected error of the task."""
+        """Report that an unexpected error ended the task."""
         self._events.add_failure(self.task.task_id, repr(error))
 
     def following(self, link: Link | None) -> str:
-        """Return the id that the task of ``link`` will have if it runs in place. Repeated calls return the same id."""
+        """Return the Celery id that the next task will have if this process continues with it."""
         named = self.task.chain[-1] if self.task.chain else {}
         if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
             return str(own)
@@ -164,7 +170,7 @@ class TaskEventReport:
         return self._next_id
 
     def follow(self, link: Link) -> None:
-        """Switch to the task of ``link``, which runs in place."""
+        """Report that the process continues with the turn's next task, described by ``link``."""
         before = self.task
         kwargs = {**before.kwargs, "attempt": link.attempt}
         self.task = Task(

@@ -27,7 +27,7 @@ POP_SECONDS = 10
 
 
 class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
-    """Orders the queues of one channel: those with a free slot, most urgent first.
+    """Chooses which queues a channel polls, and in which order: only queues with free slots, most urgent first.
 
     Attributes:
         end_key: a list that only this channel pops, after its queues. An item in it ends the blocking pop.
@@ -41,13 +41,13 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
         self.popping: set[str] = set()
 
     def consume(self, n: int | None) -> Any:
-        """Return the queues to pop, in order; none while no slot is free."""
+        """Return the queues to poll now, in order. Return no queue while all slots are in use."""
         queues = self._wanted()
         self.popping = set(queues)
         return [*queues, self.end_key] if queues else []
 
     def rotate(self, last_used: str) -> None:
-        """Count a message of a queue.
+        """Record that a message was taken from the queue ``last_used``.
 
         Raises:
             Empty: the item only ended the pop.
@@ -59,7 +59,7 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
             self._slots.took(last_used)
 
     def is_stale(self) -> bool:
-        """Return whether the blocking pop lacks a queue that has a free slot now, or no slot is free any more."""
+        """Return whether the poll in progress waits for the wrong queues, since slots were freed or filled."""
         wanted = self._wanted() if self.popping else []
         return bool(self.popping) and not (wanted and self.popping.issuperset(wanted))
 
@@ -73,7 +73,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 class TurnsChannel(Channel):
-    """A channel that pops queues in the engine's order."""
+    """A Redis channel that polls its queues in the order that the engine chooses."""
 
     from_transport_options = (*Channel.from_transport_options, "slots")
     #: The engine's slots, set by the transport option ``slots``. None in tools of operators.
@@ -85,18 +85,21 @@ class TurnsChannel(Channel):
     _get_pool: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Create a channel, and close the connection that kombu opened only for a PING."""
+        """Create a channel, and close the connection that kombu opened only to ping the server."""
         super().__init__(*args, **kwargs)
         self.async_pool.disconnect()
 
     def queue_order_strategy(self) -> QueueOrder:  # type: ignore[override]
-        """Create the order of queues. Kombu calls this after it has set the transport options."""
+        """Create the object that chooses the queues to poll.
+
+        Kombu calls this method after it has set the transport options.
+        """
         self.order = QueueOrder(self.slots)
         return self.order
 
     @property
     def pool(self) -> Any:
-        """Return the connection pool that all channels to this server share."""
+        """Return the connection pool that all channels to the same server share."""
         client = self.connection.client
         key = type(self), client.hostname, client.port or self.connection.default_port, client.virtual_host
         if key not in _pools:
@@ -105,23 +108,23 @@ class TurnsChannel(Channel):
 
     @contextlib.contextmanager
     def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """Yield a client, to one thread at a time, so that a burst of announcements opens one connection."""
+        """Yield a Redis client to one thread at a time, so that a burst of messages opens one connection."""
         with _ONE_AT_A_TIME, super().conn_or_acquire(client) as used:
             yield used
 
     def basic_cancel(self, consumer_tag: str) -> Any:
-        """Stop consuming from a queue, and end the blocking pop, which may name it."""
+        """Stop consuming from a queue, and interrupt the poll in progress, which may include the queue."""
         result = super().basic_cancel(consumer_tag)
         self.end_pop()
         return result
 
     def close(self) -> None:
-        """Close the channel. The blocking pop is ended first; kombu would wait for a message."""
+        """Interrupt the poll in progress, then close the channel. Without that, kombu would wait for a message."""
         self.end_pop()
         super().close()
 
     def end_pop(self) -> None:
-        """Make the blocking pop return now, with or without a message."""
+        """Make the poll in progress return now, with or without a message."""
         if self.order.popping:
             self.order.popping, end = set(), self.order.end_key
             with contextlib.suppress(*self.connection_errors), self.conn_or_acquire() as client:
@@ -129,7 +132,7 @@ class TurnsChannel(Channel):
                 client.pipeline(transaction=False).lpush(end, "").pexpire(end, 60_000).execute()
 
     def _brpop_read(self, **options: Any) -> Any:
-        """Deliver the message that a pop returned. Log and drop an item that is not a message.
+        """Deliver the message that a poll returned. An item that is not a valid message is logged and dropped.
 
         No turn is lost: its record names its next task, and a reaper announces that again.
         """
@@ -141,26 +144,26 @@ class TurnsChannel(Channel):
 
 
 class TurnsSentinelChannel(TurnsChannel, SentinelChannel):
-    """A ``TurnsChannel`` to the primary that Sentinel names."""
+    """A ``TurnsChannel`` to the primary Redis server that Sentinel names."""
 
     from_transport_options = (*SentinelChannel.from_transport_options, "slots")
 
 
 class TurnsTransport(Transport):
-    """A transport to one server."""
+    """A Redis transport that polls queues in the order that the engine chooses."""
 
     Channel = TurnsChannel
     brpop_timeout = POP_SECONDS
     channels: Any
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Register with the worker's loop, which then ends stale pops in each tick."""
+        """Register the transport with the worker's event loop, which then interrupts polls of the wrong queues."""
         super().register_with_event_loop(connection, loop)
         loop.on_tick.add(lambda: [each.end_pop() for each in self.channels if each.order.is_stale()])
 
 
 class TurnsSentinelTransport(TurnsTransport, SentinelTransport):
-    """A transport to the primary that Sentinel names."""
+    """A ``TurnsTransport`` to the primary Redis server that Sentinel names."""
 
     Channel = TurnsSentinelChannel
 
@@ -169,32 +172,32 @@ _OURS: dict[Any, Any] = {Transport: TurnsTransport, SentinelTransport: TurnsSent
 
 
 class TurnsConnection(Connection):
-    """A connection that replaces kombu's Redis transports by ours.
+    """A connection to the broker that uses our Redis transports instead of kombu's.
 
     A URL scheme for our transport would not do: kombu asks only the Sentinels whose scheme is ``sentinel``.
     """
 
     def get_transport_cls(self) -> Any:
-        """Return our subclass of the transport that the URL names."""
+        """Return our transport class for the broker's URL."""
         theirs = super().get_transport_cls()
         return _OURS.get(theirs, theirs)
 
     def Pool(self, limit: int | None = None, **_: Any) -> ConnectionPool:  # noqa: N802 - kombu's name
-        """Return a pool of connections that publish."""
+        """Return a pool of connections for publishing messages."""
         return TurnsConnectionPool(self, limit)
 
 
 class TurnsConnectionPool(ConnectionPool):
-    """A pool whose connections use our transport."""
+    """A pool of broker connections that use our transports."""
 
     def new(self) -> Any:
-        """Create a connection with the transport of the pool's first connection."""
+        """Create a connection that uses the same transport as the pool's first connection."""
         made: Any = super().new()
         made.transport_cls = self.connection.get_transport_cls()
         return made
 
 
 class TurnsAMQP(AMQP):
-    """Makes an application connect by ``TurnsConnection``."""
+    """Makes a Celery application connect to the broker by ``TurnsConnection``."""
 
     Connection = TurnsConnection

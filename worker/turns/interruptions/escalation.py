@@ -28,12 +28,12 @@ STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 
 
 class PersonVerdict(InterruptionKind):
-    """A person's verdict on the best answer of a turn whose attempts have failed."""
+    """Lets a person decide about the best answer of a turn whose attempts have all failed."""
 
     name = VERDICT
 
     def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
-        """Escalate instead of failing; return None if no stage is left."""
+        """Ask another model or a person instead of failing the turn. Return None if both were already asked."""
         escalation = Escalation.of(turn.request)
         if escalation is None:
             return None
@@ -64,7 +64,7 @@ class PersonVerdict(InterruptionKind):
     def resume(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Move:
-        """Accept ``best`` or the person's own text, ask the agent again, or fail the turn."""
+        """Carry out a person's decision: accept an answer, run the agent again, or fail the turn."""
         kind = decision.kind
         if kind is DecisionKind.RETRY:
             move = _asks_again(turn, number, decision.note, best)
@@ -117,7 +117,10 @@ def _accepts(turn: Turn, number: int, text: str) -> Move:
 
 
 def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Move:
-    """Order another set of attempts with the person's note; if these fail too, the turn returns to the inbox."""
+    """Order another set of attempts with the person's note.
+
+    If these attempts fail too, the turn returns to the inbox.
+    """
     issues = (best.remaining or best.issues) if best else ()
     hints = [line_of(issue) for issue in issues]
     feedback = asked_again(note, turn.request.locale, hints)

@@ -21,7 +21,7 @@ from worker.runners.base import Order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A turn that is about to fail.
+    """The reasons why a turn is about to fail, for interruptions that ask a person instead.
 
     Attributes:
         best: the attempt whose answer counts if a person accepts it.
@@ -38,7 +38,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGround:
-    """The means a kind of interruption may use for one agent run.
+    """The functions and data that a kind of interruption may use to prepare an agent run.
 
     Attributes:
         policy: returns the turn's policy file. Raises ``ValueError`` if the file is unknown here.
@@ -54,7 +54,9 @@ class RunGround:
 
 
 class InterruptionKind:
-    """One kind of interruption. By default the agent continues with any answer.
+    """Base class for reasons to suspend a turn until a person answers.
+
+    By default the agent continues with any answer.
 
     All transitions are pure: they return a changed copy of the transition about to be stored.
     """
@@ -62,7 +64,10 @@ class InterruptionKind:
     name = ""
 
     def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
-        """Suspend the turn; if the question already has an answer, queue the agent again at once."""
+        """Return the transition that suspends the turn.
+
+        If the question already has an answer, the transition queues the agent again at once.
+        """
         fields = move.fields | progress(interruption=asked, answer_used="") | counted(turn, move, asked.kind, "asked")
         if asked.answer:
             return replace(move, state=TurnState.QUEUED, next=again(turn, move.attempt), fields=fields)
@@ -79,13 +84,16 @@ class InterruptionKind:
     def resume(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Move:
-        """Queue attempt ``number`` again with the decision. ``best`` is the proposed attempt."""
+        """Return the transition that runs attempt ``number`` again with a person's decision.
+
+        ``best`` is the attempt proposed to the person.
+        """
         said = replace(asked, answer=decision.kind.value, note=decision.note, text=decision.text)
         goes_on = progress(interruption=said)
         return Move(attempt=number, state=TurnState.QUEUED, next=again(turn, number), fields=goes_on)
 
     def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
-        """Forget the question when the resumed run ends, unless the same attempt continues.
+        """Return the transition of a resumed run without the question, unless the same attempt continues.
 
         ``used`` says that the run used up the answer. Without a ``whole`` answer the agent session is dropped too.
         """
@@ -95,30 +103,33 @@ class InterruptionKind:
         return replace(move, fields=move.fields | over)
 
     def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
-        """Return the transition that asks a person instead of giving up; None if this kind never asks."""
+        """Return the transition that asks a person instead of failing the turn, or None to let the turn fail."""
         return None
 
     def adopts(self, turn: Turn, asked: Interruption) -> bool:
-        """Return whether a finished run may be adopted after its worker died."""
+        """Return whether another worker may use the finished run of a worker that died."""
         return True
 
     def equip(self, order: Order, ground: RunGround) -> Order:
-        """Add this kind's needs to an order. Raises ``SettingsError`` or ``OSError``."""
+        """Return the agent's order with what this kind of interruption needs.
+
+        Raises ``SettingsError`` or ``OSError``.
+        """
         return order
 
 
 def asks_anew(move: Move) -> bool:
-    """Return whether a run ended with another question."""
+    """Return whether the run of a transition ended with another question."""
     return bool(move.fields.values.get("interruption"))
 
 
 def goes_on(move: Move) -> bool:
-    """Return whether the agent runs again for the same attempt."""
+    """Return whether the transition runs the agent again for the same attempt."""
     return move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
 
 
 def counted(turn: Turn, move: Move, kind: str, name: str) -> FieldChanges[Progress]:
-    """Return the turn's interruption counts with one more of the given name."""
+    """Return the turn's interruption counters after adding one to the counter ``name`` of this kind."""
     counts: Mapping[str, Any] = move.fields.values.get("interruptions", turn.interruptions)
     own = counts.get(kind, {})
     return progress(interruptions={**counts, kind: {**own, name: own.get(name, 0) + 1}})

@@ -14,11 +14,11 @@ _PLAIN = InterruptionKind()
 
 
 def kinds() -> list[InterruptionKind]:
-    """Return all kinds, the built-in kinds first."""
+    """Return all kinds of interruptions, the built-in kinds before the installed kinds."""
     installed = installed_kinds().values()
     return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
 
 
 def kind_of(asked: Interruption) -> InterruptionKind:
-    """Return the kind of an interruption."""
+    """Return the kind of an interruption, or a plain kind if the interruption's package is missing."""
     return next((kind for kind in kinds() if kind.name == asked.kind), _PLAIN)

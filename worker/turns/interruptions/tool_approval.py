@@ -23,12 +23,15 @@ _YES, _NO = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
 
 
 class ToolApproval(InterruptionKind):
-    """A tool call that the policy wants a person to approve."""
+    """Suspends a turn until a person approves or denies a tool call, if the policy demands approval."""
 
     name = TOOL_CALL
 
     def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
-        """Suspend the turn; a call that nobody can be shown is refused at once, with a note to the agent."""
+        """Return the transition that suspends the turn.
+
+        A call that no person can be shown is refused at once, with a note to the agent.
+        """
         before = turn.interruption
         if before and before.asked.get("call") == asked.asked["call"] and before.answer == _YES:
             asked = replace(asked, reason="asked_again")
@@ -40,13 +43,16 @@ class ToolApproval(InterruptionKind):
     def resume(
         self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
     ) -> Move:
-        """Continue the agent from its question; only a person's explicit yes allows the call."""
+        """Return the transition that runs the agent again. Only a person's explicit approval allows the call."""
         yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
         kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
         return super().resume(turn, asked, replace(decision, kind=kind), number, best)
 
     def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
-        """Forget the question with its run; an approved call that never ran is counted and noted."""
+        """Return the transition without the question after the resumed run.
+
+        An approved call that never ran is counted and noted.
+        """
         move, anew = super().end(turn, move, asked, used=used, whole=whole), asks_anew(move)
         again = anew and move.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
         if asked.answer != _YES or used or again or (goes_on(move) and not anew):
@@ -56,11 +62,11 @@ class ToolApproval(InterruptionKind):
         return replace(move, fields=fields, events=[*move.events, unused])
 
     def adopts(self, turn: Turn, asked: Interruption) -> bool:
-        """Refuse to adopt a run with an unused approval, because its approval server died with the worker."""
+        """Return False for a run with an unused approval, because its approval server died with the worker."""
         return asked.answer != _YES or bool(turn.answer_used)
 
     def equip(self, order: Order, ground: RunGround) -> Order:
-        """Give the run the policy's tool rules, and a server that tells its hooks the person's answer."""
+        """Return the order with the policy's tool rules, and with a server that tells the run a person's answer."""
         turn, locale = ground.turn, ground.turn.request.locale
         try:
             file = ground.policy()

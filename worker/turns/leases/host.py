@@ -40,7 +40,7 @@ _VMSTAT = Path("/proc/vmstat")
 
 
 def obstacle(folder: Path) -> str:
-    """Return why this machine cannot carry out turns; empty if sessions can be written and processes started."""
+    """Return why this machine cannot write sessions or start processes, or an empty string if it can."""
     name = folder / f".probe-{secrets.token_hex(6)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def obstacle(folder: Path) -> str:
 
 
 def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
-    """Return the file that counts out-of-memory kills, of our cgroup if possible, else of the machine."""
+    """Return the file that counts out-of-memory kills: of this process's cgroup if possible, else of the machine."""
     with contextlib.suppress(OSError):
         for line in (proc / "cgroup").read_text().splitlines():
             _, kinds, path = line.split(":", 2)
@@ -73,7 +73,7 @@ def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/c
 
 
 def oom_kills(counter: Path) -> int | None:
-    """Return the number of out-of-memory kills; None if the kernel does not report the number."""
+    """Return the number of out-of-memory kills in a counter file; None if the kernel does not report the number."""
     with contextlib.suppress(OSError, ValueError):
         facts = dict(line.split(None, 1) for line in counter.read_text().splitlines())
         return int(facts["oom_kill"]) if "oom_kill" in facts else None
@@ -81,7 +81,7 @@ def oom_kills(counter: Path) -> int | None:
 
 
 class Host:
-    """The machine's health as seen by one worker process. Thread-safe."""
+    """Judges the health of the worker's machine by probes and by how agents end. Thread-safe."""
 
     def __init__(self, folder: Path, probe: Callable[[Path], str] = obstacle, counter: Path | None = None) -> None:
         self._folder = folder
@@ -96,7 +96,7 @@ class Host:
         self.sick = ""
 
     def look(self) -> str:
-        """Probe the machine now and return ``sick``. Blocks for some milliseconds."""
+        """Probe the machine now. Return the problem found, or an empty string. Blocks for some milliseconds."""
         with self._lock:
             found = self._probe(self._folder) or self._starves()
             self._looked = time.monotonic()
@@ -108,18 +108,21 @@ class Host:
         return found
 
     def watch(self) -> str:
-        """Probe the machine if a probe is due, and return ``sick``. Called with each worker heartbeat."""
+        """Probe the machine if the last probe is old. Return the problem found, or an empty string."""
         due = self.sick or time.monotonic() - self._looked >= _LOOK_SECONDS
         due = due or (self._counter != _VMSTAT and (oom_kills(self._counter) or 0) > self._kills)
         return self.look() if due else self.sick
 
     def heard(self, completion: Completion) -> bool:
-        """Note the end of an agent run. Return True if an outsider killed the agent, so that a probe is needed."""
+        """Record how an agent run ended.
+
+        Return True if a foreign process killed the agent, so that a probe is needed.
+        """
         self._killed = self._killed + 1 if completion.lost else 0
         return completion.lost
 
     def _starves(self) -> str:
-        """Return why agents are being killed on this machine; empty if they are not."""
+        """Return why agents are being killed on this machine, or an empty string."""
         kills, now = oom_kills(self._counter) or 0, time.monotonic()
         if kills > self._kills and (self._killed or self._counter != _VMSTAT):
             self._starved, self._starved_at = "its kernel kills processes for want of memory", now
@@ -133,7 +136,7 @@ class Host:
         return self._starved if now - self._starved_at < _STARVED_SECONDS else ""
 
     def blamed(self, error: OSError, delivery: int) -> bool:
-        """Return True if the machine, not the turn, caused an error. Probes the machine.
+        """Probe the machine, and return True if the machine rather than the turn caused the error.
 
         If the probe succeeds, an error of scarce resources (``SHORT_OF``) is blamed on the machine only during the
         turn's first deliveries, so that a turn that keeps failing ends.
@@ -141,7 +144,7 @@ class Host:
         return bool(self.look()) or (error.errno in SHORT_OF and delivery <= _FORGIVEN)
 
     def weighed(self, result: RunResult, delivery: int) -> RunResult:
-        """Turn a host error into a transient error unless the machine is to blame."""
+        """Return the result of a run, with a host error turned into a transient error if the machine is healthy."""
         completion = result.completion
         if completion.kind is not ErrorKind.HOST or self.look() or delivery <= _FORGIVEN:
             return result

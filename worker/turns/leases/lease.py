@@ -39,7 +39,10 @@ _AGAIN_SHARE = 0.1
 
 
 class Lease:
-    """One held turn. Runners poll its ``reason`` to end the agent; no agent outlives ``lease_ends``."""
+    """A worker's temporary right to work on a turn.
+
+    Runners poll ``reason`` to end the agent; no agent outlives ``lease_ends``.
+    """
 
     def __init__(self, claim: Claim, seconds: float, deadline: float) -> None:
         self.claim = claim
@@ -61,17 +64,20 @@ class Lease:
 
     @property
     def lapsed(self) -> bool:
-        """Return True if the lease has expired by the local clock."""
+        """Return True if the lease has expired according to the local clock."""
         return time.monotonic() > self._acknowledged + self._held_seconds
 
     @property
     def in_doubt(self) -> bool:
-        """Return True if the lease has expired locally and the store has not confirmed a new holder."""
+        """Return True if the lease has expired by the local clock, but the store has not named a new owner."""
         return not self._reason and self.lapsed
 
     @property
     def reason(self) -> str:
-        """Return why the run must stop: cancelled, expired, shutdown or fenced; empty while the run may continue."""
+        """Return why the run must stop: cancelled, expired, shutdown or fenced.
+
+        Return "" while the run may continue.
+        """
         if not self._reason:
             now = time.monotonic()
             if now > self._acknowledged + self._held_seconds:
@@ -82,23 +88,23 @@ class Lease:
         return self._reason
 
     def stop(self, reason: str) -> None:
-        """Ask the run to stop. The first reason stays, except that "fenced" replaces any other."""
+        """Ask the run to stop for the given reason. The first reason stays, unless a later reason is "fenced"."""
         if not self._reason or reason == "fenced":
             self._reason = reason
 
     def acknowledge(self, asked_at: float) -> None:
-        """Record that the store confirmed a renewal sent at ``asked_at`` (``time.monotonic()``)."""
+        """Record that the store confirmed a renewal, which was sent at ``asked_at`` (``time.monotonic()``)."""
         self._acknowledged = asked_at
 
     def go_on(self, claim: Claim) -> None:
-        """Continue with the turn's next task under the same token; its claim renewed the lease."""
+        """Continue the lease with the claim of the turn's next task, which renewed the lease."""
         self.claim = claim
         self.continued, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 
     async def confirm(self, ledger: Ledger) -> None:
-        """Ask the store who holds the turn if the lease has expired locally.
+        """Ask the store whether this worker still owns the turn, but only if the lease has expired locally.
 
         Call this method before touching a folder or starting an agent.
 
@@ -110,7 +116,7 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews all leases of this process together."""
+    """Renews the leases of all turns in this process from a background thread, with one command per round."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
@@ -129,15 +135,15 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
 
     def start(self) -> None:
-        """Start the renewal thread."""
+        """Start the thread that renews the leases."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread. Remaining leases expire."""
+        """Stop renewing leases. Leases that are still held expire."""
         self._closing.set()
 
     def turned(self) -> None:
-        """Note that the main loop turned. Once called, this method must be called every second to keep the leases.
+        """Record that the event loop is alive. After the first call, leases are renewed only while calls continue.
 
         Processes that carry out turns in threads never call this method and have no main loop to watch.
         """
@@ -145,11 +151,11 @@ class LeaseKeeper:
 
     @property
     def worst_round(self) -> float:
-        """Return the longest renewal round of the last minute, in seconds; 0 if no lease was held."""
+        """Return how long the slowest renewal of the last minute took, in seconds; 0 if no lease was held."""
         return self._rounds.worst(time.monotonic())
 
     def stop_all(self, reason: str) -> None:
-        """Ask all runs of this process to stop, including runs that have not started yet."""
+        """Ask all runs of this process to stop for the given reason, including runs that start later."""
         with self._lock:
             self._all_stop = reason
             for lease in self._leases.values():
@@ -157,7 +163,7 @@ class LeaseKeeper:
 
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[Lease]:
-        """Renew a claim's lease while the block runs."""
+        """Create a lease for a claimed turn, and renew the lease while the ``with`` block runs."""
         lease = Lease(claim, self._settings.lease_seconds, claim.taken_at + claim.seconds_left)
         with self._lock:
             self._leases[claim.token] = lease
@@ -195,7 +201,10 @@ class LeaseKeeper:
             planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
     def _loop_turns(self) -> bool:
-        """Return whether the main loop turns. A stuck loop can neither work on its turns nor stop their agents."""
+        """Return whether the event loop is alive.
+
+        A stuck loop can neither work on its turns nor stop their agents, so their leases must expire.
+        """
         stuck = self._turned_at is not None and time.monotonic() - self._turned_at > LOOP_SECONDS
         if stuck and not self._stuck:
             log.error("lease.loop_stuck", worker=self._worker, seconds=LOOP_SECONDS, turns=len(self._leases))
@@ -203,7 +212,10 @@ class LeaseKeeper:
         return not stuck
 
     def _renew(self, held: list[Lease], planned: float) -> None:
-        """Renew all leases in one command; ``planned`` is the scheduled start of the round."""
+        """Renew the given leases with one command to the store.
+
+        ``planned`` is the scheduled start of the round.
+        """
         asked_at, answered = time.monotonic(), True
         try:
             said = self._beats.renew([lease.claim for lease in held])

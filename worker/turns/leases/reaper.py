@@ -37,7 +37,7 @@ _KNOWN_SECONDS = 600.0
 
 
 class Reaper:
-    """Handles due turns, in the second loop.
+    """Finds turns that no worker holds, announces their next tasks again, and ends expired turns.
 
     Args:
         settings: the settings of the installation.
@@ -74,10 +74,10 @@ class Reaper:
         self._behind = ""
 
     async def leave(self) -> None:
-        """Do nothing: the other reapers need not know."""
+        """Do nothing: the reapers of other processes continue."""
 
     async def poll(self) -> None:
-        """Look for due turns; skip every second look while no turn is unfinished.
+        """Look for turns that are due. Every second poll is skipped while all turns are finished.
 
         Raises:
             RedisError: the store does not answer.
@@ -88,11 +88,11 @@ class Reaper:
             await self.look()
 
     async def recall(self) -> None:
-        """Make every unfinished turn due now."""
+        """Make all unfinished turns due now, so that their tasks are announced again."""
         await self._ledger.recall()
 
     async def look(self) -> None:
-        """Handle all due turns once, unless another process reaps. Without unfinished turns this costs one command.
+        """Handle all turns that are due, unless another process is doing this.
 
         The calm period may restart with the first turn, because new leases end after the period.
 
@@ -130,7 +130,10 @@ class Reaper:
         await self._ledger.fold()
 
     async def _look_at_due(self, now: int, *, may_take: bool) -> bool:
-        """Handle due turns; return True if more may be due. Turns with postponed announcements do not block others."""
+        """Handle a batch of due turns. Return True if more turns may be due.
+
+        Turns whose announcement is postponed do not block others.
+        """
         due = await self._backlog.due(now, _READ_AT_MOST)
         others = await self._backlog.put_off(due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
@@ -141,7 +144,7 @@ class Reaper:
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release(self) -> None:
-        """Start turns that the fair queue releases, and free slots of turns that have ended."""
+        """Announce turns that the fair queue releases, and free the places of turns that have ended."""
         behind = self._behind
         found = await self._ledger.release(behind)
         for link, turn_id, session_id in found.left:
@@ -178,6 +181,9 @@ class Reaper:
     async def _published(
         self, publish: Callable[[Link, str, str], bool | None], link: Link, turn_id: str, session_id: str
     ) -> None:
-        """Publish a task. On failure wait, so that a worker with a working broker connection takes over."""
+        """Publish a task of a turn.
+
+        After a failure this reaper pauses, so that a worker with a working broker connection takes over.
+        """
         if await self._threads.do(functools.partial(publish, link, turn_id, session_id)) is False:
             self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds

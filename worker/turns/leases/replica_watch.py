@@ -32,7 +32,7 @@ Info = Mapping[str, Any]
 
 
 def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
-    """Return the ``replica-priority`` that a replica should have.
+    """Return the ``replica-priority`` that lets Sentinel promote a replica only if the replica is up to date.
 
     Args:
         replica: the replica's ``INFO replication``.
@@ -52,7 +52,7 @@ def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: i
 
 
 class ReplicaWatch:
-    """Watches all servers behind Sentinel, in the second loop. Several processes may do so at once."""
+    """Sets the priorities of Redis replicas, so that Sentinel never promotes a replica that lags behind."""
 
     def __init__(self, settings: Settings) -> None:
         replicated = settings.durability == "replicated" and settings.store_url
@@ -69,10 +69,10 @@ class ReplicaWatch:
         self._asked: Any = Sentinel(nodes, **self._options)  # type: ignore[no-untyped-call]
 
     async def leave(self) -> None:
-        """Do nothing: the priorities stay."""
+        """Do nothing: the priorities of the replicas stay as they are."""
 
     async def poll(self) -> None:
-        """Update the priorities of all replicas once. Raises ``RedisError`` if no sentinel or master answers."""
+        """Update the priorities of all replicas. Raises ``RedisError`` if no sentinel or master answers."""
         assert self._sentinels is not None  # noqa: S101 - a fact for the type checker
         name = self._sentinels.master
         address = tuple(await self._asked.discover_master(name))
@@ -109,7 +109,7 @@ class ReplicaWatch:
 
 
 async def _listed(sentinel: Redis, master: str) -> list[tuple[str, int]] | None:
-    """Return the replicas known to a sentinel; None if the sentinel does not answer."""
+    """Return the addresses of the replicas that a sentinel knows, or None if the sentinel does not answer."""
     try:
         return [(str(each["ip"]), int(each["port"])) for each in await sentinel.sentinel_slaves(master)]
     except (RedisError, OSError):

@@ -45,7 +45,7 @@ _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 
 @dataclass(slots=True)
 class Liveness:
-    """Distinguishes a stalled worker from an idle or full worker. Pure; times are monotonic seconds.
+    """Tells a stalled worker from an idle or fully occupied worker. Times are monotonic seconds.
 
     A worker is stalled if messages waited and a slot was free for ``limit`` seconds without a gap, and the worker took
     no message. A failed look at the broker restarts the time.
@@ -56,7 +56,7 @@ class Liveness:
     _since: float | None = None
 
     def look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
-        """Record one look; return True if the worker is stalled.
+        """Record an observation of the worker. Return True if the worker is stalled.
 
         Args:
             now: the current monotonic time.
@@ -74,7 +74,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Callbacks that report the activity of a worker process.
+    """Callbacks through which the heartbeat reads the state of a worker process.
 
     Attributes:
         name: the name of the process.
@@ -102,7 +102,7 @@ class Work:
 
 
 class WorkerHeartbeat:
-    """Publishes the heartbeat from the second loop. ``recall`` makes all turns due."""
+    """Regularly reports to the supervisor and the operators that a worker is alive. ``recall`` makes all turns due."""
 
     def __init__(
         self,
@@ -145,11 +145,11 @@ class WorkerHeartbeat:
         self._reported: tuple[object, ...] = ()
 
     async def leave(self) -> None:
-        """Remove the worker from the list of running workers; it stays for a day on the list of ended workers."""
+        """Move this worker from the store's list of running workers to the list of recently ended workers."""
         await self._own.end(replace(self._report, at=self._by_the_store(time.time())))
 
     async def poll(self) -> None:
-        """Renew the supervisor's file, or remove the file if the worker is stalled; report to the store if due.
+        """Renew the file that the supervisor watches, read orders, and report to the store if a report is due.
 
         Most polls ask the store for orders only, so that thousands of idle workers cost it little.
         """
@@ -173,7 +173,7 @@ class WorkerHeartbeat:
             await self._send_report(free, sick, quiet)
 
     async def _look_at_queues(self, free: Mapping[str, int]) -> None:
-        """Check whether the worker ignores waiting messages; publish a probe if no message waits."""
+        """Check whether this worker leaves waiting messages untouched. Publish a probe message if no message waits."""
         work, waiting = self._work, await self._waiting()
         slots = sum(free.values())
         self._stalled = self._liveness.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
@@ -191,7 +191,7 @@ class WorkerHeartbeat:
                 log.warning("heartbeat.not_marked", error=str(error))
 
     async def _waiting(self) -> int | None:
-        """Count the messages in queues with a free slot; return None if the broker is away."""
+        """Return how many messages wait in queues with a free slot, or None if the broker does not answer."""
         try:
             lengths: list[Any] = [
                 await self._broker.llen(self._prefix + name) for name in self._work.queues() if self._work.free(name)
@@ -243,7 +243,10 @@ class WorkerHeartbeat:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
     async def _compare(self) -> None:
-        """Warn if other workers use another HELIX_ROOT, and recall turns that only this worker can run."""
+        """Warn if other workers use another HELIX_ROOT.
+
+        Turns that only this worker can run become due.
+        """
         self._sessions = self._sessions or await self._threads.do(lambda: mark_of(self._sessions_dir))
         try:
             others = await self._own.others()
@@ -261,7 +264,7 @@ class WorkerHeartbeat:
 
 
 def mark_of(sessions_dir: Path) -> str:
-    """Return an id of the sessions folder, equal on all workers that share the folder; empty if none can be made."""
+    """Return an id that all workers sharing this sessions folder have in common; empty if the folder is unusable."""
     file = sessions_dir / ".installation"
     try:
         sessions_dir.mkdir(parents=True, exist_ok=True)

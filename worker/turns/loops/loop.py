@@ -26,7 +26,7 @@ _TURN_SECONDS = 0.5
 
 
 class Loop:
-    """The event loop and its running work.
+    """Runs coroutines in an event loop in its own thread, and tracks the work in progress.
 
     The loop calls ``on_turn`` every half second; a missing call means that the loop is stuck.
     """
@@ -48,12 +48,12 @@ class Loop:
         self.turned_at = 0.0
 
     def start(self) -> None:
-        """Start the thread and wait until the loop runs."""
+        """Start the loop's thread, and wait until the loop runs."""
         self._thread.start()
         self._ready.wait()
 
     def begin(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a coroutine in the loop, from any thread. The coroutine handles its own errors."""
+        """Start a coroutine in the loop, from any thread. The coroutine must handle its own errors."""
         with self._lock:
             self._open += 1
             self._idle.clear()
@@ -63,19 +63,19 @@ class Loop:
             self._running.call_soon_threadsafe(self._begin)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call a function in the loop after a delay, from any thread."""
+        """Call a function in the loop after ``seconds``. May be used from any thread."""
         self._running.call_soon_threadsafe(self._running.call_later, seconds, call)
 
     def result_of(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for its result, from another thread."""
+        """Run a coroutine in the loop from another thread, wait for the result and return it."""
         return asyncio.run_coroutine_threadsafe(work, self._running).result()
 
     def wait_idle(self, seconds: float | None = None) -> bool:
-        """Wait until all started work is done; return False after ``seconds``."""
+        """Wait until all started coroutines have ended. Return False if ``seconds`` pass first."""
         return self._idle.wait(seconds)
 
     def close(self) -> None:
-        """Stop the loop and cancel the remaining work."""
+        """Stop the loop and its thread, cancelling coroutines that still run."""
         if self._thread.is_alive():
             self._running.call_soon_threadsafe(self._ending.set)
             self._thread.join()
@@ -104,7 +104,7 @@ class Loop:
 
     @property
     def worst_block(self) -> float:
-        """Return the longest block of the last minute, in seconds; 0 below the limit."""
+        """Return how long the loop was blocked at most in the last minute, in seconds; 0 for only short blocks."""
         return self._blocks.worst(time.monotonic())
 
     def _run(self) -> None:
@@ -134,7 +134,7 @@ class Loop:
 
 
 class _Timed(selectors.DefaultSelector):
-    """A selector that reports to ``on_long`` how long the loop stayed away, in seconds."""
+    """A selector that calls ``on_long`` with the seconds whenever the event loop was busy for too long."""
 
     def __init__(self, on_long: Callable[[float], object]) -> None:
         super().__init__()

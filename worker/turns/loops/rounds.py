@@ -12,7 +12,7 @@ _SHOWN_SECONDS = 60.0
 
 
 class Rounds:
-    """Recent rounds of one process, measured in seconds from scheduled start to end. Thread-safe.
+    """Measures how long the rounds of periodic work take, to detect slow rounds. Thread-safe.
 
     A round longer than ``limit`` is slow.
     """
@@ -24,7 +24,10 @@ class Rounds:
         self.slow = False
 
     def add(self, ended_at: float, seconds: float) -> bool:
-        """Record a round; return True if the rounds became slow now. ``ended_at`` is a ``time.monotonic()`` value."""
+        """Record a round that took ``seconds``. Return True if this round is slow and the round before was not.
+
+        ``ended_at`` is a ``time.monotonic()`` value.
+        """
         with self._lock:
             self._rounds.append((ended_at, seconds))
             self._forget(ended_at)
@@ -32,7 +35,7 @@ class Rounds:
         return self.slow and not was
 
     def worst(self, now: float) -> float:
-        """Return the longest round of the last minute; 0 if there was none."""
+        """Return the duration of the longest round in the last minute, in seconds; 0 without any round."""
         with self._lock:
             self._forget(now)
             return max((seconds for _, seconds in self._rounds), default=0.0)

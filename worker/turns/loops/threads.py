@@ -24,7 +24,7 @@ _TRANSFERS = 8
 
 
 class Threads:
-    """The thread pools. Threads start on demand and are kept."""
+    """Runs blocking work outside the event loop, in thread pools for agents, validation, files and transfers."""
 
     def __init__(self, checks: int) -> None:
         self._runs = ThreadPoolExecutor(10_000, "run")  # slots limit the number in use
@@ -34,21 +34,21 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run work that lasts as long as an agent."""
+        """Call ``work`` in a thread for agent runs, which may last long, and return the result."""
         return await self._in(self._runs, work, *args, **kwargs)
 
     async def checks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run validation work, which may use one of the shared child processes."""
+        """Call ``work`` in a thread for validation, and return the result."""
         return await self._in(self._checks, work, *args, **kwargs)
 
     async def files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run short work with files or with the broker."""
+        """Call ``work`` in a thread for short access to files or the broker, and return the result."""
         self._loop = asyncio.get_running_loop()
         done: T = await self._files.do(functools.partial(work, *args, **kwargs))
         return done
 
     async def transfers(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a transfer to or from an object store."""
+        """Call ``work`` in a thread for transfers to or from an object store, and return the result."""
         return await self._in(self._transfers, work, *args, **kwargs)
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,7 +57,7 @@ class Threads:
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
     def asked(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Run a coroutine in the calling work's event loop, from one of these threads, and return its result.
+        """Run a coroutine in the event loop on behalf of a pool thread, and return the result.
 
         Raises:
             TimeoutError: the coroutine took longer than ``seconds``.
@@ -66,7 +66,7 @@ class Threads:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def close(self) -> None:
-        """Accept no more work. Running work continues."""
+        """Accept no more work. Work in progress continues."""
         for pool in (self._runs, self._checks, self._files, self._transfers):
             pool.shutdown(wait=False)
 
@@ -78,7 +78,7 @@ _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 
 class Short:
-    """Threads for work shorter than the hand-over of ``ThreadPoolExecutor``. For one event loop.
+    """A thread pool for calls so short that the overhead of ``ThreadPoolExecutor`` would dominate.
 
     ``python -m tests.lab.bench.threads`` compares both: 5 us of processor time a call, against 15 to 40 us with 20 or
     more calls in flight. The threads are daemons, so the process may exit in the middle of their work.
@@ -92,7 +92,7 @@ class Short:
         self._threads = self._busy = 0
 
     async def do(self, work: Callable[[], Any]) -> Any:
-        """Run the work in a thread; return its result or raise its error."""
+        """Call ``work`` in a thread, and return the result or raise the error."""
         future = asyncio.get_running_loop().create_future()
         self._busy += 1
         if self._threads < min(self._busy, self._most):
@@ -102,7 +102,7 @@ class Short:
         return await future
 
     def shutdown(self, *, wait: bool) -> None:
-        """Let the threads finish the queued work and end. ``wait`` is ignored."""
+        """End the threads after the queued work. The argument ``wait`` is ignored."""
         for _ in range(self._threads):
             self._queue.put(None)
 

@@ -20,7 +20,7 @@ _LEAVE_SECONDS = 2.0
 
 
 class Watcher(Protocol):
-    """Something to poll regularly. Its connections belong to the second loop.
+    """Interface for objects that a worker process polls regularly, such as the heartbeat or the reaper.
 
     Attributes:
         name: the name in log lines.
@@ -31,14 +31,14 @@ class Watcher(Protocol):
     seconds: float
 
     async def poll(self) -> None:
-        """Poll once. May raise ``RedisError`` or ``StoreUnavailable``."""
+        """Do one round of this watcher's work. May raise ``RedisError`` or ``StoreUnavailable``."""
 
     async def leave(self) -> None:
-        """Tell the store that this process ends. May raise ``RedisError``."""
+        """Tell the store that this process is ending. May raise ``RedisError``."""
 
 
 class Watch:
-    """The polling loop. Errors of a poll never stop its watcher."""
+    """Polls all watchers in an event loop in its own thread. Errors are logged, and polling continues."""
 
     def __init__(self, watchers: Sequence[Watcher] = ()) -> None:
         self._watchers = [each for each in watchers if each.seconds]
@@ -47,16 +47,16 @@ class Watch:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="watch", daemon=True)
 
     def start(self) -> None:
-        """Start the thread and wait until the loop runs."""
+        """Start the polling thread, and wait until its event loop runs."""
         self._thread.start()
         self._ready.wait()
 
     def add(self, watcher: Watcher) -> None:
-        """Start polling another watcher at once. Thread-safe after ``start``."""
+        """Start polling another watcher immediately. May be called from any thread after ``start``."""
         self._loop.call_soon_threadsafe(self._begin, watcher, 0.0)
 
     def close(self) -> None:
-        """Stop after the running polls, and let each watcher say goodbye if the store answers soon."""
+        """Stop polling after the polls in progress, and call ``leave`` of each watcher within a time limit."""
         if self._thread.is_alive():
             self._closing.set()
             self._loop.call_soon_threadsafe(self._ending.set)

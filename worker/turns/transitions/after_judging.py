@@ -31,7 +31,7 @@ from worker.turns.transitions.usage import _NO_MORE, Usage
 def after_validation(
     turn: Turn, link: Link, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
 ) -> Move:
-    """Return the transition that follows from a policy's decision on a validated attempt."""
+    """Return the transition that carries out the policy's decision on a validated attempt."""
     answer = attempt.answer
     issues = demote_issues(attempt.issues, policy, final=isinstance(decision, Accept))
     facts = attempt_facts(answer=answer, edits=attempt.edits, issues=issues, changes=tuple(attempt.changes))
@@ -86,7 +86,7 @@ def _failing(reason: str, attempt: Attempt) -> PendingFailure:
 
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) -> Move:
-    """Pass the repaired answer, or fail the turn and keep the partial repairs."""
+    """Return the transition after an answer was repaired: finish with the repaired answer, or fail the turn."""
     left = demote_issues(repaired.issues, policy_of(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(
@@ -114,7 +114,7 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) ->
 
 
 def after_giving_up(turn: Turn, link: Link, failing: PendingFailure, issues: Sequence[ValidationIssue]) -> Move:
-    """End a turn that has no acceptable answer, with a message for its user."""
+    """Return the transition that ends a turn without an acceptable answer, with a message for the user."""
     outcome = failing.outcome
     if outcome is Outcome.FAILED:
         lines = [line_of(issue) for issue in issues if issue.is_error]
@@ -127,7 +127,7 @@ def after_giving_up(turn: Turn, link: Link, failing: PendingFailure, issues: Seq
 
 
 def cannot_judge(link: Link, reason: str, code: str = "config") -> Move:
-    """End the turn as an error because the validators cannot be built on this worker.
+    """Return the transition that ends a turn with an error, because the validators cannot be built here.
 
     ``code`` names another cause of the error.
     """

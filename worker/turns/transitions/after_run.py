@@ -50,7 +50,7 @@ CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """Hold a finished agent run and build its transition."""
+    """A finished agent run with its turn, from which the possible transitions are built."""
 
     turn: Turn
     link: Link
@@ -59,7 +59,7 @@ class _Ended:
     event: AttemptCompleted
 
     def move(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Move:
-        """Return a transition that stores the run; ``more`` events follow the run's own event."""
+        """Return a transition that stores the finished run, with the events ``more`` after the run's own event."""
         return Move(
             attempt=self.link.attempt,
             facts=self.facts if facts is None else facts,
@@ -69,12 +69,12 @@ class _Ended:
         )
 
     def fails(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Move:
-        """Return a transition that gives the turn up."""
+        """Return a transition that stores the finished run and then fails the turn."""
         next_link = Link(FAIL, self.link.attempt)
         return self.move(self.facts | decision, next=next_link, fields=progress(failing=failing))
 
     def cannot_work(self, reason: str, code: str = "") -> Move:
-        """Return a transition that ends the turn as an error."""
+        """Return a transition that ends the turn with an error, for the given reason."""
         completion = self.result.completion
         if completion.spent:
             code = "no_credit"
@@ -101,7 +101,7 @@ def after_run(
     strikes: int = 5,
     answer_used: str = "",
 ) -> Move:
-    """Return the transition that follows from a finished agent run.
+    """Return the transition that follows from a finished agent run: validate, ask, retry or fail.
 
     ``sent`` is the agent's full input (``SentInput.to_dict``), ``evidence`` what rules collected, ``stop`` why the run
     was stopped, ``unsent`` its events not yet logged, ``strikes`` the most killed runs, ``answer_used`` the nonce of a
@@ -171,7 +171,7 @@ def _facts(
 def _next_model(
     turn: Turn, completion: Completion, fallbacks: Mapping[str, Sequence[str]], transient_retries: int
 ) -> str:
-    """Return the model that takes over after a service error, or an empty string.
+    """Return the model that takes over after an error of the model's service, or an empty string.
 
     Passing errors are retried first. A rate limit (429, 529) may last, so another model takes over at once.
     """
@@ -198,7 +198,7 @@ def _passed_on(ended: _Ended, model: str) -> Move:
 
 
 def _with_report(move: Move, completion: Completion) -> Move:
-    """Add to a transition what the run says about the health of its model's service."""
+    """Return the transition with a report on whether the model's service worked during the run."""
     said = service_said(completion)
     if said not in {"failed", "limited", "spent"}:
         return replace(move, service=said)
@@ -208,7 +208,7 @@ def _with_report(move: Move, completion: Completion) -> Move:
 
 
 def service_said(completion: Completion) -> str:
-    """Classify what a run says about its service: ``answered``, ``limited``, ``spent``, ``failed`` or empty.
+    """Classify the state of a model's service after a run: answered, limited, spent, failed or "" (unknown).
 
     Only errors that the request did not cause are failures: 5xx and lost connections. Rate limits (429, 529), an empty
     account, a bad request and a refusal are answers of a working service.
@@ -223,7 +223,7 @@ def service_said(completion: Completion) -> str:
 
 
 def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
-    """Return the tokens and money used before this run.
+    """Return the tokens and the cost of a turn before this run, without estimates for runs that were not lost.
 
     The reaper charges lost runs by estimate; these charges are removed once an adopted run reports its real usage.
     Workers that lost the turn after the adopted run started no agent.
@@ -234,7 +234,10 @@ def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
 
 
 def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:
-    """Return the counters of a finished run. A complete run counts as wasted only when its answer is rejected."""
+    """Return the metrics counters of a finished run.
+
+    A complete run counts as wasted only when its answer is rejected.
+    """
     model = model_of(turn)
     counted = usage.counted(model)
     if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not move.run_ended:
@@ -249,7 +252,7 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
 
 
 def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
-    """Return the attempt to the queue because this worker cannot finish it.
+    """Return the transition that queues the attempt for another worker, since this worker cannot finish it.
 
     The turn gets no strike. The store refuses this transition if another worker already holds the lease.
     """
@@ -259,7 +262,7 @@ def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
 
 
 def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
-    """Deliver the attempt again after its run was stopped for a reason outside the agent.
+    """Return the transition that repeats an attempt whose run was stopped through no fault of the agent.
 
     A worker that shuts down hands the turn over at once. After a lost lease or a dead guard each further run waits
     longer. After ``MOST_HAND_OVERS`` hand-overs, or ``strikes`` killed runs, the turn ends as an error.
@@ -278,19 +281,19 @@ def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
 
 
 def elsewhere(turn: Turn, move: Move, avoid: str) -> Move:
-    """Make a hand-over avoid the workers matched by ``avoid``, in addition to those avoided already."""
+    """Return the transition extended with a pattern of workers that must not take the turn again."""
     words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
     return replace(move, fields=move.fields | progress(avoid=words), delay_ms=max(move.delay_ms, 1))
 
 
 def given_back(turn: Turn, link: Link, reason: str) -> Move:
-    """Hand a task that this machine cannot carry out to another worker, without a strike."""
+    """Return the transition that hands a task to another worker without counting a crash."""
     move = _handed_over(turn, link, reason, Usage())
     return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
 def without_files(turn: Turn, link: Link, reason: str) -> Move:
-    """Deliver the task again, later each time, because the object store failed to load or save the session's files.
+    """Return the transition that repeats a task later, because session files could not be loaded or saved.
 
     A finished run has cost money, so its turn waits until its deadline.
     """
@@ -302,13 +305,13 @@ def without_files(turn: Turn, link: Link, reason: str) -> Move:
 
 
 def called_off(turn: Turn, outcome: Outcome) -> Answer:
-    """Return the error answer of a cancelled or expired turn."""
+    """Return the error answer for the user of a cancelled or expired turn."""
     texts = GIVEN_UP[outcome.value]
     return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))
 
 
 def _again_later(ended: _Ended, delays: Delays) -> Move:
-    """Retry the attempt after a passing error, unless the delay exceeds the turn's time.
+    """Return the transition that retries an attempt after a temporary error, or fails if time is too short.
 
     The retry continues text that the error interrupted. A rate limit does not count as an error.
     """
@@ -362,7 +365,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
 
 
 def run_refused(turn: Turn, link: Link, refusal: NotAdmitted, unsent: Sequence[Body]) -> Move:
-    """End a turn because an admission refused a further run of its agent."""
+    """Return the transition that ends a turn because a limit forbids another run of its agent."""
     what = words_of(refusal.code, "de" if turn.request.locale == "de" else "en")
     message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
     error = TurnError(code=refusal.code, message=message, reason=str(refusal))

@@ -12,7 +12,7 @@ MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
 
 def hand_over_delay(number: int) -> float:
-    """Return the delay before the ``number``-th repetition of a handed-over attempt, in seconds.
+    """Return the seconds to wait before a handed-over attempt is delivered for the ``number``-th time.
 
     The delay doubles from 1 second up to 60 seconds, so that an overloaded worker can recover.
     """
@@ -21,7 +21,7 @@ def hand_over_delay(number: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Hold the delays of a turn, in seconds.
+    """The limits for retry delays of a turn, in seconds.
 
     Attributes:
         first: the delay after the first passing error; each further error doubles the delay.
@@ -33,7 +33,10 @@ class Delays:
 
 
 def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
-    """Return the seconds to wait before retrying; None if the service demands more time than the turn has."""
+    """Return the seconds to wait before retrying a run.
+
+    Return None if the service demands a longer wait than the turn has time.
+    """
     if completion.kind is ErrorKind.SESSION_LOST:
         return 0.0
     asked = completion.retry_after

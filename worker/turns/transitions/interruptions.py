@@ -14,12 +14,12 @@ from worker.turns.transitions.judged_counters import gave_up_counters
 
 
 def suspended(turn: Turn, move: Move, asked: Interruption) -> Move:
-    """Suspend a turn whose run reported an interruption, until the interruption is answered."""
+    """Return the transition that suspends a turn until a person has answered the run's question."""
     return kind_of(asked).suspend(turn, move, asked)
 
 
 def resumed(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
-    """Return the transition that carries out the decision on a suspended turn.
+    """Return the transition that continues a suspended turn according to a person's decision.
 
     Args:
         turn: the suspended turn.
@@ -39,7 +39,7 @@ def resumed(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
 
 
 def run_ended(turn: Turn, move: Move, used: str, *, whole: bool) -> Move:
-    """Update the open question after a resumed run has ended.
+    """Return the transition of a run that resumed after a question, with the question marked as settled or open.
 
     ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
     """
@@ -52,5 +52,5 @@ def run_ended(turn: Turn, move: Move, used: str, *, whole: bool) -> Move:
 
 
 def rescued(turn: Turn, move: Move, failure: Failure) -> Move:
-    """Ask a person instead of giving the turn up; return ``move`` unchanged if no kind of interruption applies."""
+    """Return a transition that asks a person instead of failing the turn, or ``move`` if nobody can be asked."""
     return next((found for kind in kinds() if (found := kind.rescue(turn, move, failure))), move)

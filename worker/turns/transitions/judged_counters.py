@@ -14,7 +14,7 @@ from worker.turns.transitions.usage import Usage
 
 
 def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
-    """Return the counters of a validated answer."""
+    """Return the metrics counters for an answer that was validated with this decision."""
     model = model_of(turn)
     judged = {counter("attempt.judged", decision, model): 1}
     kind = find_work(turn.request)
@@ -27,7 +27,7 @@ def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
 
 
 def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
-    """Return the counters of a rejected attempt, including the usage its run wasted."""
+    """Return the metrics counters for a rejected answer, including the tokens and cost that its run wasted."""
     validators, codes = _rules(turn, errors)
     return {
         **judged_counters(turn, decision),
@@ -38,7 +38,7 @@ def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssu
 
 
 def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
-    """Return the validators and codes of errors as metric labels; unknown names share one label.
+    """Return the validators and the issue codes of errors, for metrics. Unknown names share one label.
 
     An error without a validator, such as a refused file, counts by its code only.
     """
@@ -51,7 +51,7 @@ def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set
 
 
 def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
-    """Return the counters of a turn that failed with the given issues."""
+    """Return the metrics counters for a turn that failed with these issues."""
     validators, codes = _rules(turn, issues)
     return {
         **{counter("validator.gave_up", name): 1 for name in validators},

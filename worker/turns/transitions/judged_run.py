@@ -10,7 +10,7 @@ from api_client.turns.record.moves import Move
 
 @frozen(slots=True)
 class JudgedRun:
-    """A run whose answer was validated before the run was stored.
+    """A run together with the verdict on its answer, to be stored in one transition.
 
     Attributes:
         verdict: the transition after validating the answer.
@@ -22,7 +22,10 @@ class JudgedRun:
 
     @classmethod
     def of(cls, run: Move, verdict: Move, judged_ms: int = 0) -> JudgedRun:
-        """Combine the transitions of a run and of its verdict; ``judged_ms`` is the time between them."""
+        """Combine the transition of a run with the transition of its verdict.
+
+        ``judged_ms`` is the time between them.
+        """
         counters = dict(run.counters)
         for name, by in verdict.counters.items():
             counters[name] = counters.get(name, 0) + by

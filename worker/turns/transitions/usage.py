@@ -18,7 +18,7 @@ _MOST_USED = 1e12
 
 @frozen(slots=True, kw_only=True)
 class Usage:
-    """Usage in tokens and US dollars."""
+    """The tokens and the US dollars that an agent run used."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -26,7 +26,7 @@ class Usage:
 
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:
-        """Read a runner's usage report, ignoring implausible amounts."""
+        """Create a usage from a runner's report. Implausible amounts become zero."""
         if not reported:
             return NOTHING_USED
         return cls(
@@ -37,12 +37,12 @@ class Usage:
 
     @classmethod
     def spent(cls, spent: ValidationCost) -> Usage:
-        """Convert the cost of model-based rules to a usage."""
+        """Create a usage from the cost of validation by models."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
     def as_judging(self) -> ValidationCost:
-        """Return the usage as a cost of judging."""
+        """Return this usage as the cost of a validation by models."""
         return ValidationCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
 
     @property
@@ -56,13 +56,13 @@ class Usage:
         return int(self.cost_usd * 1e6)
 
     def reported(self) -> dict[str, Any] | None:
-        """Return the usage as event data; None if nothing was used."""
+        """Return the usage as JSON-ready data for an event, or None if nothing was used."""
         if not self.tokens and not self.cost_usd:
             return None
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
 
     def counted(self, model: str) -> dict[str, int]:
-        """Return the usage counters of a run."""
+        """Return the metrics counters for tokens and cost of a run with this model."""
         amounts = {
             "tokens.input": self.input_tokens,
             "tokens.output": self.output_tokens,
@@ -71,7 +71,7 @@ class Usage:
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
 
     def wasted(self, model: str) -> dict[str, int]:
-        """Return the counters of usage spent on an answer that was not accepted."""
+        """Return the metrics counters for tokens and cost that were spent on a rejected answer."""
         amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
 
@@ -81,7 +81,7 @@ _NO_MORE = attempt_facts()
 
 
 def with_judging(turn: Turn, move: Move, spent: ValidationCost) -> Move:
-    """Charge the turn for the models that its rules used; the turn's limits cover this cost too."""
+    """Return the transition with the cost of validation by models added to the turn's usage and counters."""
     if not spent:
         return move
     used = Usage.spent(spent)
