@@ -133,4 +133,4 @@ def _drop_duplicates(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _disable_celery_logging(**_: Any) -> None:
-    """Do nothing. Celery sets up no logging of its own if its ``setup_logging`` signal has a receiver."""
+    """Do nothing. As a receiver of Celery's ``setup_logging`` signal, this function keeps Celery's logging off."""

@@ -60,11 +60,11 @@ _OUTPUT = 20_000
 
 
 class AgentGone(Exception):
-    """The agent's output has ended."""
+    """Raised when the agent's output ends before the agent has answered."""
 
 
 class RequestFailed(Exception):
-    """The agent answered a request with an error."""
+    """Raised when the agent answers a request with an error."""
 
     def __init__(self, method: str, error: Mapping[str, Any]) -> None:
         data = error.get("data")
@@ -75,7 +75,7 @@ class RequestFailed(Exception):
 
 
 def find_prompt_result(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
-    """Return the result of the prompt request, whose arrival ends the run; None for any other message.
+    """Return the result of the prompt request if the message contains it, otherwise None.
 
     Raises:
         RequestFailed: the prompt failed.
@@ -94,7 +94,7 @@ ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]]
 
 
 class EventPrinter:
-    """Prints the agent's actions as JSON events, one per line."""
+    """Prints what the agent does as JSON events for the worker, one event per line."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
@@ -104,12 +104,12 @@ class EventPrinter:
         self._message, self._pieces = "", list[str]()
 
     def print_event(self, event: str, **more: Any) -> None:
-        """Print one event as a JSON line."""
+        """Print an event with the given fields as one JSON line."""
         self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
         self._out.flush()
 
     def print_text(self, text: str, message: str = "") -> None:
-        """Print a piece of the answer; start a new paragraph after a tool call or in a new message.
+        """Print a piece of the answer. After a tool call or in a new message, the piece starts a new paragraph.
 
         A complete message that repeats its own pieces is not printed.
         """
@@ -125,12 +125,12 @@ class EventPrinter:
         self.print_event("output", text=text, message=message)
 
     def print_tool_start(self, call: Mapping[str, Any]) -> None:
-        """Print the start of a tool call."""
+        """Print an event for a tool call that starts."""
         self._gap, self._pieces = True, []
         self.print_event("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def print_tool_end(self, name: str, call: Mapping[str, Any]) -> None:
-        """Print the end of a tool call, for the run's tool call log."""
+        """Print an event for a tool call that ended, which the worker adds to the log of tool calls."""
         given, kind = _as_mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
         content = [part for part in _as_list(call.get("content")) if isinstance(part, dict)]
         if kind == "write":
@@ -154,14 +154,14 @@ class EventPrinter:
         )
 
     def print_sign_of_life(self) -> None:
-        """Print a sign of life while the agent does something other than answering."""
+        """Print an event that only shows activity, while the agent works without writing its answer."""
         if time.monotonic() - self._beat > _BEAT_SECONDS:
             self._beat = time.monotonic()
             self.print_event("evidence", facts={})
 
 
 class AcpClient:
-    """Connection to one agent over the Agent Client Protocol."""
+    """Starts an agent and talks to the agent over the Agent Client Protocol (ACP)."""
 
     def __init__(self, given: Mapping[str, Any], reports: EventPrinter) -> None:
         self._given = given
@@ -189,7 +189,7 @@ class AcpClient:
         self._asking = False
 
     def run(self) -> None:
-        """Send the prompt and report the end.
+        """Connect to the agent, send the prompt, and report the agent's work until the prompt is answered.
 
         Raises:
             AgentGone: the agent ended without an answer.
@@ -262,7 +262,7 @@ class AcpClient:
             self._reports.print_event(**_STOPPED[str(reason)])
 
     def _find_contradiction(self, end: Mapping[str, Any]) -> str:
-        """Return an error or a running tool that contradicts a reported end; empty for none."""
+        """Return an error or a running tool that contradicts the agent's claim to have finished, or an empty string."""
         if error := _as_mapping(end.get("_meta")).get("error"):
             return f"the agent reports an error: {_as_mapping(error).get('message') or error}"
         running = [
@@ -284,7 +284,7 @@ class AcpClient:
             self._reports.print_event("usage", usage=named)
 
     def _handle_message(self, message: Mapping[str, Any]) -> None:
-        """Answer a request of the agent, or report an update; ignore unknown messages."""
+        """Answer a request of the agent, or report an update of the session. Unknown messages are ignored."""
         method, params = message.get("method"), _as_mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
@@ -322,13 +322,13 @@ class AcpClient:
                 self._reports.print_sign_of_life()
 
     def _merge_tool_call(self, update: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all known fields of a tool call, because updates contain only changes."""
+        """Merge an update into the known fields of a tool call, and return all of the call's fields."""
         call = self._calls.setdefault(str(update.get("toolCallId")), {})
         call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
 
     def _report_tool_end(self, update: Mapping[str, Any]) -> None:
-        """Report the end of a call; a call that never asked for permission counts as run."""
+        """Report a finished tool call once. A call that never asked for permission counts as executed."""
         name = str(update.get("toolCallId"))
         if update.get("status") not in {"completed", "failed"} or name in self._logged:
             return
@@ -342,7 +342,7 @@ class AcpClient:
                 self._answer_permission_request(message)
 
     def _answer_permission_request(self, message: Mapping[str, Any]) -> None:
-        """Answer a permission request, or hold it until the approved call has ended."""
+        """Answer the agent's permission request now, or after the end of a tool call that a person approved."""
         before, params = self._asked, _as_mapping(message.get("params"))
         call = self._merge_tool_call(_as_mapping(params.get("toolCall")))
         yes = params.get("sessionId") == self.session and not self._asked and self._may_run(call)
@@ -357,7 +357,7 @@ class AcpClient:
             self._interrupt_agent()
 
     def _may_run(self, call: Mapping[str, Any]) -> bool | None:
-        """Return whether a call may run; None: wait for the end of the approved call."""
+        """Return whether a tool call may run. None means to wait until the approved call has ended."""
         given = self._given
         word = apply_rules(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
         yes = word == "run" or (not word and is_allowed(call, given["allow"], self._edits))
@@ -376,7 +376,7 @@ class AcpClient:
         return bool(said == approval_client.YES)
 
     def _ask_approval_server(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
-        """Ask the approval server about a call; if the server fails, deny every call."""
+        """Ask the approval server about a tool call and return its answer. If the server fails, deny the call."""
         try:
             given, server = call_arguments(call) or paths_by_name(call), self._given["approval_server"]
             return str(
@@ -386,7 +386,7 @@ class AcpClient:
             return str(approval_client.NO)
 
     def _call_method(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request and wait for its result."""
+        """Send a request to the agent, wait for the result and return it. Raises ``RequestFailed``."""
         asked = self._send_request(method, params)
         while (message := self._read_message()).get("id") != asked or "method" in message:
             self._handle_message(message)
@@ -411,7 +411,7 @@ class AcpClient:
             raise AgentGone from error
 
     def _read_message(self) -> dict[str, Any]:
-        """Return the agent's next message; other lines are counted."""
+        """Return the next JSON message of the agent. Other output lines are skipped and counted."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)
@@ -423,7 +423,7 @@ class AcpClient:
         raise AgentGone
 
     def cancel_prompt(self) -> None:
-        """Ask the agent to stop; safe in a signal handler."""
+        """Ask the agent to stop working on the prompt. Safe to call in a signal handler."""
         note = self._cancel_notification()
         if self._asking and self._lock.acquire(blocking=False):
             with contextlib.suppress(OSError, ValueError):
@@ -431,7 +431,7 @@ class AcpClient:
             self._lock.release()
 
     def _interrupt_agent(self) -> None:
-        """Ask the agent to stop, because a person must decide; terminate it after a time limit."""
+        """Ask the agent to stop because a person must decide, and terminate the agent after a time limit."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()
@@ -441,7 +441,7 @@ class AcpClient:
         return {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
 
     def close_agent(self) -> int | None:
-        """Close the agent's input, read its last messages, and return its exit code."""
+        """Close the agent's input, read the remaining messages, and return the agent's exit code."""
         with contextlib.suppress(OSError):
             self._stdin.close()
         timers = [
@@ -463,7 +463,7 @@ class AcpClient:
 
 
 def main() -> int:
-    """Run the agent described on standard input and return the exit code."""
+    """Run the agent that the JSON on standard input describes, and return the exit code."""
     given = json.loads(sys.stdin.buffer.read())
     reports = EventPrinter(sys.stdout.buffer)
     try:
@@ -490,7 +490,7 @@ def main() -> int:
 
 
 def _exit_like_agent(code: int | None, reports: EventPrinter) -> int:
-    """Exit as the agent did: by the same signal, and never with 0."""
+    """Return the agent's exit code, or 1 instead of 0. If a signal killed the agent, die from the same signal."""
     reports.print_event("evidence", facts={"agent_exit": code})
     if code is not None and code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None

@@ -11,7 +11,7 @@ from worker.runners.tool_rules.patterns import match_pattern
 
 
 def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return whether the settings allow a call that no rule matches, by its kind and its paths."""
+    """Return whether the settings allow a tool call by its kind or its paths, when no policy rule matches."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
@@ -22,13 +22,13 @@ def is_allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -
 
 
 def call_arguments(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the paths and the input of a call by name; None if the agent shows no input."""
+    """Return a tool call's paths and input by argument name, or None if the agent shows no input."""
     given = call.get("rawInput")
     return paths_by_name(call) | given if isinstance(given, dict) else None
 
 
 def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Apply the policy's rules to a call: run, ask, deny, or an empty text without a matching rule.
+    """Return what the policy's rules say about a tool call: run, ask or deny; empty if no rule matches.
 
     A call without input is denied if a rule for its tool names arguments, the network or an unknown folder, or asks a
     person.
@@ -49,12 +49,12 @@ def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], roo
 
 
 def tool_name(call: Mapping[str, Any]) -> str:
-    """Return the tool's name for rules, which is the kind of the call."""
+    """Return the tool name by which policy rules know a call. This is the kind of the call."""
     return str(call.get("kind") or "other")
 
 
 def paths_by_name(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the paths of a call as arguments for rules: ``path``, ``path 1`` and so on."""
+    """Return the paths of a tool call under the argument names ``path``, ``path 1`` and so on."""
     return {f"path {number}" if number else "path": path for number, path in enumerate(_call_paths(call))}
 
 
@@ -68,7 +68,7 @@ def _is_inside(path: object, folder: Path) -> bool:
 
 
 def choose_option(options: object, *, yes: bool) -> dict[str, Any]:
-    """Return the answer to a permission request: allow or reject once; cancelled if not offered."""
+    """Build the answer to a permission request: allow or reject once, or cancelled if that is not offered."""
     wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
     for kind in wanted:
         for option in options if isinstance(options, list) else ():

@@ -39,7 +39,7 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpAgent:
-    """A declared ACP agent, with the session mode that it should use."""
+    """An agent that speaks ACP, as declared by a file, with the session mode to use."""
 
     program: AgentProgram
     mode: str = ""
@@ -48,7 +48,7 @@ class AcpAgent:
 
 
 def parse_agent(text: str, source: str) -> AcpAgent:
-    """Parse an agent's declaration.
+    """Parse the YAML declaration of an ACP agent. ``source`` names the file in error messages.
 
     Raises:
         DeclarationError: the declaration is invalid; one line per problem.
@@ -58,7 +58,7 @@ def parse_agent(text: str, source: str) -> AcpAgent:
 
 
 class AcpEventReader(ChildEventReader):
-    """Reads the events of our ACP client, including a call that needs a person's decision.
+    """Reads the events of our ACP client process, including tool calls that need a person's approval.
 
     Attributes:
         asks: the event with that call; empty without one.
@@ -71,7 +71,7 @@ class AcpEventReader(ChildEventReader):
         self.pieces: list[tuple[str, str]] = []
 
     def collect_event(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Collect one event of our client process, and return the event to show, if any."""
+        """Process an event of our client process. Return the event to show to the user, or None."""
         if event.get("event") != "asks":
             heard = super().collect_event(event)
             if heard and heard.kind == "output":
@@ -82,7 +82,7 @@ class AcpEventReader(ChildEventReader):
         return None
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict from the agent's own events."""
+        """Return whether the run was complete, asked a person or failed, judged by the agent's own events."""
         if self.asks and not self.error and ending.exit.code == 0:
             reason = f"a person is asked about a call of {self.asks.get('tool')}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence={**evidence, **self.evidence})
@@ -90,13 +90,13 @@ class AcpEventReader(ChildEventReader):
 
 
 class AcpRunner(ProgramRunner):
-    """Runs the agent named by the option: one of ``KNOWN``, or a declaration's path below the root."""
+    """Runs agents that speak ACP. The option names a built-in agent or the file of a declaration."""
 
     name = "acp"
     obeys_tool_rules = True
 
     def load_agent(self, option: str, settings: Settings) -> AcpAgent:
-        """Load the declaration of the option's agent.
+        """Load the declaration of the agent that the option names.
 
         Raises:
             DeclarationError: the declaration is invalid.
@@ -105,15 +105,15 @@ class AcpRunner(ProgramRunner):
         return load_declaration(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, parse_agent)
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the program of the option's agent."""
+        """Return the program of the agent that the option names."""
         return self.load_agent(option, settings).program
 
     def create_reader(self, run: ProgramRun) -> AcpEventReader:
-        """Return a reader for the run's output."""
+        """Create the reader for the output of our client process."""
         return AcpEventReader()
 
     def extract_answer(self, run: ProgramRun, heard: OutputReader, witnessed: ObservedCalls | None) -> str:
-        """Return the answer, without messages that came from side calls, such as a title."""
+        """Return the agent's answer without texts from side calls, such as a title for the session."""
         if not (
             isinstance(heard, AcpEventReader)
             and witnessed
@@ -128,17 +128,17 @@ class AcpRunner(ProgramRunner):
         return kept.lstrip("\n") if asides else kept
 
     def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
-        """Return the question about the tool call that needs a person's decision, or None."""
+        """Return the question for a person about a tool call that needs approval, or None."""
         if not isinstance(heard, AcpEventReader) or not heard.asks:
             return None
         return find_question(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command and the mounts of our client process, which starts the agent."""
+        """Return the command that runs our ACP client process, and the mounts that the command needs."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def build_input(self, run: ProgramRun) -> bytes:
-        """Return the JSON input of our client process."""
+        """Return the description of the run for our ACP client process, as JSON."""
         order = run.order
         orders = {} if order.read_only else build_tool_orders(order, boxed=box.uses_sandbox(run.settings.box))
         given = {

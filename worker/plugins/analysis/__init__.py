@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def guard_flows(settings: Settings, connection: OneConnection) -> FlowGuard | None:
-    """Create the guard of flow versions if a version has a failure limit."""
+    """Create the guard that rolls back failing flow versions, or return None if no version has a failure limit."""
     if not any("max_failure_rate" in block for block in settings.flow_settings.values()):
         return None
     from worker.plugins.analysis.flow_guard import FlowGuard

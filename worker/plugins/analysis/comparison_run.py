@@ -38,7 +38,7 @@ _END_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyShare:
-    """What a policy assigns to a turn: names of its rules, of its shadow rules, and its settings."""
+    """The part of a policy that applies to one turn: its rules, its shadow rules and its settings."""
 
     names: tuple[str, ...]
     shadow: tuple[str, ...] = ()
@@ -49,11 +49,11 @@ _Batch = list[tuple[RecordedTurn, PolicyShare]]
 
 
 class ValidationProcessDied(Exception):
-    """Raised when a validating process ended early."""
+    """Raised when a process that validates answers died."""
 
 
 class ComparisonRun:
-    """Validate turns with a policy and count their answers in a comparison, in order.
+    """Validates recorded turns with a policy in several processes, and counts the verdicts in a comparison.
 
     Use as a context manager. Processes start as needed; less than one batch is validated in this process.
 
@@ -76,7 +76,7 @@ class ComparisonRun:
             process.end()
 
     def add_turn(self, turn: RecordedTurn, given: PolicyShare) -> None:
-        """Add a turn. It is counted after all turns added before.
+        """Add a turn to validate with its part of the policy. Turns are counted in the order in which they were added.
 
         Raises:
             JudgingEnded: a process died.
@@ -87,7 +87,7 @@ class ComparisonRun:
             self._send_batch(batch)
 
     def finish(self) -> None:
-        """Count all turns that were added.
+        """Validate and count all turns that are still waiting.
 
         Raises:
             JudgingEnded: a process died.
@@ -151,7 +151,10 @@ class _ValidationProcess:
 
 
 class _RuleCache(ExitStack):
-    """The rules of turns, cached by names and language; rules of unknown duration run in child processes."""
+    """Caches the validators of turns by rule names and language.
+
+    Rules of unknown duration run in child processes.
+    """
 
     def __init__(self, policy: PolicyFile, root: Path) -> None:
         super().__init__()

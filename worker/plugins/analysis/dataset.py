@@ -31,7 +31,7 @@ _REJECTED = frozenset({"retry", "fallback", "fail"})
 
 @dataclass(slots=True)
 class ExportResult:
-    """The result of an export.
+    """The numbers of exported turns and answers, and the gaps where old records had been removed.
 
     Attributes:
         without_attempts: ids of turns whose attempts were removed by retention.
@@ -45,7 +45,7 @@ class ExportResult:
 
 
 def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> ExportResult:
-    """Write a row for each rejected answer of turns that finished in the last ``since`` seconds.
+    """Write rejected answers of turns that finished in the last ``since`` seconds as JSON lines to ``out``.
 
     Credentials are always masked.
 
@@ -85,7 +85,7 @@ async def _read_turn(client: TurnsClient, turn_id: str) -> Turn | None:
 
 
 def build_rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> Iterator[dict[str, Any]]:
-    """Build the rows of a turn's rejected answers."""
+    """Yield one JSON-ready row for each rejected answer of a turn. ``redact`` replaces texts by their lengths."""
     hide: Callable[[str], str] = _hide_text if redact else str
     for attempt in attempts:
         if attempt.decision not in _REJECTED:
@@ -122,7 +122,7 @@ def build_rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = Fals
 
 
 def summarise_export(found: ExportResult) -> Iterator[str]:
-    """Yield lines about what was exported and what retention has removed."""
+    """Yield lines of text that say how much was exported and what had already been removed."""
     yield f"{count_noun(found.rows, 'rejected answer')} of {count_noun(found.turns, 'turn')}"
     if found.without_attempts:
         named = ", ".join(found.without_attempts[:5]) + (", ..." if len(found.without_attempts) > 5 else "")
@@ -133,7 +133,7 @@ def summarise_export(found: ExportResult) -> Iterator[str]:
 
 
 def export_dataset(output: str | None, *, since: float, model: str, redact: bool) -> None:
-    """Write the rows to a file or standard output, and a summary to standard error."""
+    """Write rejected answers to a file or to standard output, and a summary to standard error."""
     if output and output != "-":
         with click.open_file(output, "w", encoding="utf-8", atomic=True) as out:
             found = export_rejected(out, since=since, model=model, redact=redact)

@@ -34,7 +34,7 @@ _SIGMA = 3.0
 
 
 def lower_failure_bound(failed: int, turns: int) -> float:
-    """Return the lower confidence bound of the failure rate: Wilson's bound at ``_SIGMA``."""
+    """Return the lower confidence bound of a failure rate, by Wilson's formula at ``_SIGMA``."""
     if not turns:
         return 0.0
     rate, z2 = failed / turns, _SIGMA**2
@@ -43,7 +43,7 @@ def lower_failure_bound(failed: int, turns: int) -> float:
 
 
 def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]:
-    """Return the numbers of failed and of all finished turns of a version, without cancelled turns."""
+    """Return how many turns of a flow version failed and how many finished, without cancelled turns."""
     failed = turns = 0
     for field, value in counters.items():
         name, labels = parse(field)
@@ -55,7 +55,7 @@ def count_finished(counters: Mapping[str, int], version: str) -> tuple[int, int]
 
 
 class FlowGuard:
-    """Watch the failure rates of flow versions in a worker process."""
+    """Rolls back a flow version when too many of its turns fail. Polled in a worker process."""
 
     def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         bounds = {flow: block.get("max_failure_rate") for flow, block in settings.flow_settings.items()}
@@ -67,10 +67,10 @@ class FlowGuard:
         self.name, self.seconds = "flow-guard", _LOOK_SECONDS if self._bounds else 0.0
 
     async def leave(self) -> None:
-        """Do nothing: another process takes over within seconds."""
+        """Do nothing, because another process takes over within seconds."""
 
     async def poll(self) -> None:
-        """Check all versions once."""
+        """Check the failure rate of every flow version once, and roll back versions above their limit."""
         if not await self._acquire_role():
             return
         said = await self._flows.said()
@@ -95,7 +95,7 @@ class FlowGuard:
         return True
 
     async def _read_counters(self, since: float) -> Counter[str]:
-        """Return the counters of the last hour, but not before ``since``."""
+        """Return the sums of the store's counters over the last hour, but from ``since`` at the earliest."""
         now = time.time() // 60 * 60
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())

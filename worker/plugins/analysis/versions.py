@@ -24,7 +24,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTurn:
-    """A finished turn, with its duration from submit to end and its cost in US dollars."""
+    """A finished turn as input of the comparison, with its duration and its cost in US dollars."""
 
     session_id: str
     flow: str
@@ -46,7 +46,7 @@ FIGURES: dict[str, Callable[[FinishedTurn], float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFigure:
-    """A version's figure with its 95 % confidence interval."""
+    """A rate or mean of one flow version, with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -55,7 +55,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureDifference:
-    """A figure of both versions. ``real`` is True if the p-value ``p`` is significant."""
+    """A figure measured for both flow versions. ``real`` is True if the difference is significant."""
 
     name: str
     old: MeasuredFigure
@@ -67,7 +67,7 @@ class FigureDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionComparison:
-    """The comparison of two versions. ``enough`` is True if both have enough sessions."""
+    """The result of comparing two flow versions. ``enough`` is True if both have enough sessions."""
 
     old: str
     new: str
@@ -82,7 +82,7 @@ _Sums = Mapping[str, tuple[int, float]]
 
 
 def compare_versions(turns: Iterable[FinishedTurn], old: str, new: str) -> VersionComparison:
-    """Compare the finished turns of two versions, without cancelled turns."""
+    """Compare two flow versions by their finished turns, and return the figures. Cancelled turns are left out."""
     kept: dict[str, list[FinishedTurn]] = {old: [], new: []}
     for turn in turns:
         if turn.flow in kept and turn.outcome is not Outcome.CANCELLED:
@@ -135,7 +135,7 @@ def _ratio(sums: _Sums) -> float:
 
 
 def _variance(sums: _Sums, ratio: float) -> float:
-    """Return the variance of a ratio of sums over sessions around ``ratio``."""
+    """Return the variance of an average per turn, computed over sessions because turns of a session are dependent."""
     sessions, turns = len(sums), sum(count for count, _ in sums.values())
     if sessions < 2:
         return 0.0

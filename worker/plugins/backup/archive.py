@@ -46,7 +46,7 @@ class BackupError(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """A file, or a folder if ``sha256`` is empty. ``mtime_ns`` is the time of the last write since the epoch."""
+    """A file in an archive, or a folder if ``sha256`` is empty. ``mtime_ns`` is the time of the last change."""
 
     sha256: str
     size: int
@@ -56,7 +56,7 @@ class ArchiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of an archive.
+    """The table of contents of an archive.
 
     Attributes:
         digest: checksum of the manifest itself.
@@ -72,7 +72,7 @@ class Manifest:
 
 
 class ArchiveWriter:
-    """Write an archive to a temporary file that gets its name when it is complete and on disk.
+    """Writes a backup archive to a temporary file, which gets its final name when the archive is complete.
 
     Raises:
         BackupFailed: the target exists.
@@ -96,7 +96,7 @@ class ArchiveWriter:
         self._draft.unlink(missing_ok=True)
 
     def add_file(self, name: str, content: IO[bytes], size: int, *, mode: int = 0o600, mtime_ns: int = 0) -> None:
-        """Add a file of exactly ``size`` bytes."""
+        """Add a file of exactly ``size`` bytes, whose bytes are read from ``content``."""
         info = tarfile.TarInfo(name)
         info.size, info.mode, info.mtime = size, mode & 0o7777, mtime_ns // 10**9
         reading = _HashingReader(content)
@@ -104,19 +104,19 @@ class ArchiveWriter:
         self.entries[name] = ArchiveEntry(reading.sha256, size, mode & 0o7777, mtime_ns)
 
     def add_folder(self, name: str, *, mode: int, mtime_ns: int) -> None:
-        """Add a folder."""
+        """Add a folder without its content."""
         info = tarfile.TarInfo(name)
         info.type, info.mode, info.mtime = tarfile.DIRTYPE, mode & 0o7777, mtime_ns // 10**9
         self._tar.addfile(info)
         self.entries[name] = ArchiveEntry("", 0, mode & 0o7777, mtime_ns)
 
     def drop_entry(self, name: str) -> None:
-        """Drop the entry with this name and everything below it."""
+        """Remove the entry with this name, and all entries below it, from the table of contents."""
         for known in [known for known in self.entries if known == name or known.startswith(f"{name}/")]:
             del self.entries[known]
 
     def write_manifest(self, facts: Mapping[str, Any]) -> str:
-        """Write the manifest with its checksum, sync to disk, name the archive, and return the checksum.
+        """Complete the archive with its table of contents, give the file its name, and return the checksum.
 
         Raises:
             BackupFailed: the archive has too many files.
@@ -145,22 +145,22 @@ class _HashingReader:
 
     @property
     def sha256(self) -> str:
-        """Return the digest of everything read so far."""
+        """Return the SHA-256 of all bytes read so far, in hex."""
         return str(self._hash.hexdigest())
 
     def read(self, size: int = -1) -> bytes:
-        """Read from the stream."""
+        """Read from the wrapped stream, and add the bytes to the checksum."""
         found = self.stream.read(size)
         self._hash.update(found)
         return found
 
 
 class _LimitedHeader(tarfile.TarInfo):
-    """A member's header with a size limit, because tarfile reads headers into memory."""
+    """A tar header with limited size and types, so that a damaged archive cannot exhaust the memory."""
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
-        """Parse a header.
+        """Parse a tar header.
 
         Raises:
             RestoreRefused: the member is neither file nor folder, or its header is too large.
@@ -178,7 +178,7 @@ class _LimitedHeader(tarfile.TarInfo):
 
 
 def read_manifest(path: Path, store: str) -> Manifest:
-    """Verify every file of an archive and return the archive's manifest.
+    """Verify all files of an archive, and return its table of contents.
 
     Args:
         store: name of the store's dump in the archive.
@@ -243,7 +243,7 @@ def _verify_archive(path: Path, store: str) -> Manifest:
 
 
 def _parse_entry(data: Mapping[str, Any]) -> ArchiveEntry:
-    """Parse an entry, dropping set-uid, set-gid and sticky bits."""
+    """Parse an entry of the table of contents. The set-uid, set-gid and sticky bits are dropped."""
     entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
         type(number) is int and 0 <= number < _MOST_NUMBER for number in (entry.size, entry.mode, entry.mtime_ns)
@@ -262,13 +262,13 @@ def _check_facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_unsafe_name(name: str) -> bool:
-    """Return True if a name could lead out of its folder or is impossible for a file."""
+    """Return True if an archive's file name is invalid, or could lead out of the target folder."""
     parts = name.split("/")
     return "\0" in name or "." in parts[2:] or any(p in {"", ".."} or len(os.fsencode(p)) > _PART_BYTES for p in parts)
 
 
 def iterate_contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
-    """Yield name, entry and content stream of each file and folder in the archive.
+    """Yield the name, the entry and the content stream of each file and folder in an archive.
 
     Raises:
         OSError, tarfile.TarError: the archive cannot be read.

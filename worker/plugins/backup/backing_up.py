@@ -97,7 +97,7 @@ def restore(source: Path, as_json: bool) -> None:
 
 
 def _find_differing_settings(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return settings whose value differs from the backup; of secrets, only whether there is one.
+    """Return the settings that differ between the backup and this installation. Secrets are not shown.
 
     Leaves out the store's addresses of the embedded broker, which change with every start.
     """

@@ -23,7 +23,7 @@ _REMEDY = "Put the store's own kind and version of server on PATH, where the res
 
 
 def require_empty_store(settings: Settings, digest: str) -> None:
-    """Refuse a store that holds turns, unless a restore of this very backup was interrupted.
+    """Raise an error if the store holds turns, unless the restore of this same backup was interrupted.
 
     Raises:
         RestoreRefused: the message says what to do.
@@ -33,7 +33,7 @@ def require_empty_store(settings: Settings, digest: str) -> None:
 
 
 def find_restore_server(settings: Settings, head: bytes) -> ServerBinary:
-    """Find a server on this machine that reads dumps starting with ``head`` and writes keys that the store reads.
+    """Find an installed Redis server that can read the backup's dump and write keys that the store can read.
 
     Raises:
         RestoreRefused: no server fits; lists what each lacks.
@@ -74,7 +74,7 @@ def explain_missing_server(settings: Settings, head: bytes) -> str:
 
 
 def _try_servers(head: bytes) -> Iterator[tuple[ServerBinary, str, bytes]]:
-    """Yield each installed server, its name, and a key as it writes keys; empty if it cannot read the dump."""
+    """Yield each installed server, its name, and a sample key that it wrote; empty if it cannot read the dump."""
     for server in find_servers():
         with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
             (empty := Path(folder) / "empty.rdb").write_bytes(head + _END)
@@ -96,7 +96,7 @@ def _dump_sample_key(directory: Path, server: ServerBinary) -> bytes:
 
 
 def restore_keys(settings: Settings, dump: Path, digest: str, server: ServerBinary) -> int:
-    """Copy every key of the namespace from a dump into the store, and return the number of keys.
+    """Copy all keys of this installation from a dump into the store, and return the number of keys.
 
     Meanwhile the store is marked with the backup's ``digest``, so that no worker or relay starts. Idempotent.
 
@@ -114,7 +114,7 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: ServerBina
 
 
 def _build_data_folder(dump: Path, folder: Path) -> Path:
-    """Build a data folder whose append-only file is based on the dump."""
+    """Build the data folder from which a Redis server loads the dump, and return its path."""
     files = folder / "broker" / "appendonlydir"
     files.mkdir(parents=True, mode=0o700)
     (files / "appendonly.aof.1.base.rdb").symlink_to(dump)

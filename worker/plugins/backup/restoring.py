@@ -32,7 +32,7 @@ _DUMP = "restoring.rdb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """The number of restored keys and files. ``left_alone`` lists existing settings files that were kept."""
+    """The numbers of restored keys and files. ``left_alone`` lists existing settings files that were kept."""
 
     keys: int
     files: int
@@ -42,7 +42,7 @@ class RestoreResult:
 def restore_archive(
     settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
 ) -> tuple[Manifest, RestoreResult]:
-    """Verify an archive and the empty installation, then restore files and store.
+    """Restore a backup into an empty installation, after verifying both. Return what was restored.
 
     A refused archive changes nothing: all checks come before the first write.
 
@@ -89,7 +89,7 @@ class _RestorePaths:
     settings: Settings
 
     def resolve_path(self, name: str) -> Path:
-        """Return the path of an entry by its name in the archive."""
+        """Return the target path of an archive entry. Raises ``RestoreRefused`` if a backup has no such entry."""
         first, _, rest = name.partition("/")
         root = self.settings.root
         whole = {STORE: root / STATE_DIR / _DUMP, KEYS: self.settings.keys_path}
@@ -100,7 +100,7 @@ class _RestorePaths:
 
     @contextlib.contextmanager
     def open_folder(self, place: Path) -> Iterator[int]:
-        """Open a folder, creating it if missing, without following links below HELIX_ROOT.
+        """Open a target folder and yield its descriptor. Missing folders are created, links are not followed.
 
         Raises:
             OSError: the folder cannot be created, or a link is in the way.
@@ -118,7 +118,10 @@ class _RestorePaths:
 
 
 def _check_paths(manifest: Manifest, places: _RestorePaths, *, empty: bool) -> None:
-    """Refuse conflicting paths and a full disk; with ``empty``, also existing files other than settings."""
+    """Raise an error if target paths conflict or the disk is too full.
+
+    With ``empty``, existing files other than settings are an error too.
+    """
     of = {name: places.resolve_path(name) for name in manifest.entries}
     files = {of[name] for name, entry in manifest.entries.items() if entry.sha256}
     if len(set(of.values())) < len(of):
@@ -187,7 +190,7 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _inspectable_store(settings: Settings) -> Iterator[Settings]:
-    """Yield settings whose store can be inspected: the configured store, or a copy of the embedded broker's data."""
+    """Yield settings for reading the store: the real store, or a copy of the embedded broker's data."""
     with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
         kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
         if not settings.store_url:
@@ -200,7 +203,7 @@ def _inspectable_store(settings: Settings) -> Iterator[Settings]:
 
 @contextlib.contextmanager
 def _reachable_store(settings: Settings) -> Iterator[Settings]:
-    """Yield settings of a running store: the configured store, or the embedded broker of HELIX_ROOT."""
+    """Yield settings of a running store, starting the embedded broker if no store is configured."""
     if settings.store_url:
         yield settings
         return

@@ -27,7 +27,7 @@ NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupParts:
-    """The parts of an installation besides the store.
+    """The files and settings that a backup contains besides the store.
 
     Attributes:
         phase_directories: relative to HELIX_ROOT.
@@ -41,7 +41,7 @@ class BackupParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedArchive:
-    """A finished archive.
+    """Facts about a finished backup archive.
 
     Attributes:
         at: time of the store's snapshot, in seconds since the epoch.
@@ -58,7 +58,7 @@ class SavedArchive:
 
 
 def save_installation(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
-    """Save an installation into a new archive.
+    """Back up an installation into a new archive, and return facts about the archive.
 
     Args:
         look: lists the parts besides the store; called after the store's snapshot.

@@ -22,7 +22,7 @@ _CHUNK = 2**20
 
 
 def take_snapshot(settings: Settings, target: Path) -> int:
-    """Write the store's dump (RDB) into a new private file, and return its size in bytes.
+    """Write a dump of the store (RDB) into a new private file, and return the size in bytes.
 
     Raises:
         BackupFailed: the server refuses or breaks off.

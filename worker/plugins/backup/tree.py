@@ -16,7 +16,7 @@ _IN_MEMORY = 16 * 2**20
 
 
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
-    """Add a folder with its content, except what ``skip`` selects; return how many entries could not be saved.
+    """Add a folder and its content to an archive. Return how many entries could not be saved.
 
     Links, sockets and pipes are left out. A file that is replaced meanwhile is read again.
     """
@@ -51,7 +51,7 @@ def _save_entry(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[P
 
 
 def save_file(archive: ArchiveWriter, path: Path, name: str) -> None:
-    """Add the current content of a file, which may change meanwhile.
+    """Add a file to an archive, even if other processes change the file meanwhile.
 
     Raises:
         OSError: the file cannot be read or is a link.

@@ -17,7 +17,7 @@ _TO_CLOSE = 400
 
 
 def main() -> int:
-    """Run the program, disturb it as KIND says, and return its exit code."""
+    """Run an agent's program, disturb the program in the way that the argument names, and return the exit code."""
     kind, *command = sys.argv[1:]
     if kind == "small-files":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -29,7 +29,7 @@ class _ConnectionCut(Exception):
 
 
 class StubService:
-    """A stub service as a context manager, reachable at ``url`` in all four APIs.
+    """A fake model service, used as a context manager, which answers an agent's calls from a script.
 
     Each model call gets the next reply; the last reply repeats. With ``tools``, calls without tools are side calls,
     such as for a title, and are answered normally.
@@ -69,12 +69,12 @@ class StubService:
         self.stop_serving()
 
     def stop_serving(self) -> None:
-        """Stop the stub service."""
+        """Stop the server of the fake service."""
         self._server.shutdown()
         self._server.server_close()
 
     def take(self, request: dict[str, Any]) -> StubReply:
-        """Choose the reply to a model call."""
+        """Choose and return the scripted reply to a model call."""
         with self._lock:
             if self._helper and SUB_QUESTION in (said := json.dumps(request)) and QUESTION not in said:
                 self.met.add("sub-agent")
@@ -95,13 +95,13 @@ class StubService:
             return reply
 
     def hold_reply(self) -> None:
-        """Delay a reply until another call of the agent's loop has started."""
+        """Wait until the agent has started another call at the same time, or until a time limit."""
         if self._joined.wait(_WAITS):
             self.met.add("parallel call")
 
     @property
     def is_repaired(self) -> bool:
-        """Return whether a later model call repeated the failed call, or continued its shortened answer."""
+        """Return whether a later model call repeated the failed call or continued its shortened answer."""
         first, *later = self._since_part or [{}]
         goes_on = self._limited and any(PART in json.dumps(each) for each in later)
         return goes_on or any(_question_of(each) == _question_of(first) for each in later)
@@ -117,7 +117,7 @@ class _StubHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Suppress the server's request log."""
+        """Suppress the log of requests."""
 
     def do_HEAD(self) -> None:
         self._send_response(200, b"")

@@ -22,7 +22,7 @@ End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StubReply:
-    """The reply to one model call.
+    """A scripted reply of the fake model service to one call.
 
     Attributes:
         pieces: pieces of the answer.
@@ -57,7 +57,7 @@ class StubReply:
 
     @property
     def text(self) -> str:
-        """The whole text of the reply."""
+        """Return the whole text of the reply."""
         return "".join(self.pieces)
 
     def adapt_to(self, request: dict[str, Any]) -> StubReply | None:

@@ -54,63 +54,63 @@ class Trial:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """The evidence stored with the verdict."""
+        """Return the facts that the runner recorded with its verdict."""
         return self.result.completion.evidence
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the answer's text is whole."""
+        """Return whether the agent's answer contains the complete text."""
         part = PART in " ".join(self.result.text.split()) and not self.repaired
         return LAST_WORDS in self.result.text and not part
 
     @property
     def ours(self) -> bool:
-        """Return whether the runner's verdict is ``complete``."""
+        """Return whether the runner judged the answer to be complete."""
         return self.result.completion.verdict is Verdict.COMPLETE
 
     @property
     def without(self) -> bool:
-        """Return whether the verdict would be ``complete`` without the model proxy's call log."""
+        """Return whether the runner would have judged "complete" without the model proxy's log of calls."""
         return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
 
     @property
     def agents(self) -> bool:
-        """Return whether the agent itself claimed to have finished, if only by exit code 0."""
+        """Return whether the agent itself claimed to have finished, for example by exit code 0."""
         return bool(self.evidence.get("agent_complete", self.evidence.get("exit_code") == 0))
 
     @property
     def agent_says(self) -> str:
-        """The agent's own report of its end."""
+        """Return the agent's own report of how it ended, or its exit code."""
         return str(self.evidence.get("agent_says") or f"exit {self.evidence.get('exit_code')}")
 
     @property
     def verdict_word(self) -> str:
-        """The runner's verdict, or the kind of its error."""
+        """Return the runner's verdict as a word, or the kind of error."""
         completion = self.result.completion
         return completion.kind.value if completion.kind else completion.verdict.value
 
     def is_falsely_complete(self, complete: bool) -> bool:
-        """Return whether a verdict accepts an answer that is not whole."""
+        """Return whether a verdict of "complete" is wrong, because the answer is broken or not whole."""
         return complete and (self.situation.truth == "broken" or not self.is_whole)
 
     def is_lost(self, complete: bool) -> bool:
-        """Return whether a verdict rejects a whole answer."""
+        """Return whether a verdict wrongly rejects a whole answer."""
         return self.situation.truth == "whole" and self.applies and not complete
 
     @property
     def has_true_end(self) -> bool:
-        """Return whether the agent really finished, with the whole answer and without a disturbing wrapper."""
+        """Return whether the agent really finished with the whole answer, without being disturbed."""
         here = self.situation
         return self.applies and (here.truth == "whole" or (here.truth == "open" and self.is_whole and not here.around))
 
     @property
     def certifiable(self) -> bool:
-        """Return whether the model proxy saw calls, if the service answered any."""
+        """Return whether the model proxy saw the agent's calls, if the fake service answered any."""
         return not self.calls or bool((self.evidence.get("witness") or {}).get("certifiable"))
 
     @property
     def problem(self) -> str:
-        """Describe the fault of the verdict; empty for a right verdict."""
+        """Describe the error in the runner's verdict. Return an empty string for a right verdict."""
         if self.is_falsely_complete(self.ours):
             return "taken for complete falsely"
         if self.is_lost(self.ours):
@@ -147,7 +147,7 @@ class _StopRequest:
 def run_situations(
     runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int
 ) -> Iterator[Trial]:
-    """Run the situations, ``jobs`` at a time, and yield their outcomes in order."""
+    """Test a runner in each situation, ``jobs`` at a time, and yield the outcomes in order."""
 
     def run_situation(situation: Situation) -> Trial:
         with tempfile.TemporaryDirectory(prefix="helix-certify-") as root:
@@ -209,7 +209,7 @@ def _build_order(option: str, model: str, situation: Situation, root: Path) -> O
 
 
 def _disturb_agent(situation: Situation, service: StubService, mark: str, stop: _StopRequest) -> None:
-    """Send the situation's signal, or ask to stop, after the first piece of the answer."""
+    """Send a signal to the agent or ask the runner to stop, as the situation demands, once the answer has begun."""
     if not (situation.signal or situation.stops):
         return
     service.spoke.wait()

@@ -19,7 +19,7 @@ Ground = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A statement in an answer that the tool call log contradicts, with the evidence for the message."""
+    """A statement in an answer that the log of tool calls disproves, with the evidence."""
 
     ground: Ground
     statement: WorkStatement
@@ -27,7 +27,7 @@ class Contradiction:
 
 
 def contradiction(statement: WorkStatement, log: ToolCallLog, tests: Sequence[str] = ()) -> Contradiction | None:
-    """Return how the tool call log contradicts a statement; None if it does not.
+    """Return how the log of tool calls contradicts a statement, or None if it does not.
 
     ``tests`` are prefixes of further commands that run tests.
     """
@@ -54,7 +54,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _unseen(log: ToolCallLog) -> bool:
-    """Return True if the agent may have acted without a trace in the log."""
+    """Return True if the agent may have done work that the log of tool calls does not show."""
     return not log.whole or any(call.kind == "other" and call.ok is not False for call in log.calls)
 
 
@@ -91,7 +91,7 @@ def _files(statement: WorkStatement, log: ToolCallLog) -> Contradiction | None:
 
 
 def _distinct(paths: Iterable[str]) -> list[str]:
-    """Drop paths that may name the same file as a longer path."""
+    """Return the paths without those that may name the same file as a longer path."""
     found: list[str] = []
     for path in sorted(set(paths), key=len, reverse=True):
         if not any(same(path, other) for other in found):
@@ -136,7 +136,7 @@ _HEAD = re.compile(
 
 
 def words_of(command: str) -> list[str]:
-    """Return the words of a command without its launcher (``python -m``, ``npx``, ``uv run``)."""
+    """Split a command into words, without a launcher such as ``python -m``, ``npx`` or ``uv run``."""
     text = _HEAD.sub("", command.strip())
     try:
         words = shlex.split(text)

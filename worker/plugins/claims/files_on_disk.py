@@ -18,7 +18,7 @@ _SLACK = 2.0
 
 
 def find_files(run: ObservedRun, named: Sequence[str]) -> dict[str, OnDisk]:
-    """Return the state of all files in the run's folder, and of the named ones that the agent may write.
+    """Return the states of the files in the run's folder, and of named files that the agent may write.
 
     A path elsewhere is left out. The run's folder was empty at the start, so every file in it is changed.
     """
@@ -33,7 +33,7 @@ def find_files(run: ObservedRun, named: Sequence[str]) -> dict[str, OnDisk]:
 
 
 def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
-    """The state of a file; None where it is in none of the folders."""
+    """Return whether a file was changed, exists or is missing; None for a file outside all folders."""
     try:
         real = path.resolve()
         if not any(real.is_relative_to(root) for root in roots):
@@ -45,7 +45,7 @@ def _state(path: Path, roots: Sequence[Path], since: float) -> OnDisk | None:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """The regular files below a folder, ``MOST_FILES`` at most; links are not followed."""
+    """Yield the paths of at most ``MOST_FILES`` regular files below a folder. Links are not followed."""
     left = MOST_FILES
     for base, names, files in os.walk(folder):
         names[:] = [name for name in sorted(names) if name not in _NOT_ITS_WORK and not name.startswith(".")]

@@ -17,7 +17,7 @@ from worker.plugins.claims.statements import find_named_paths, find_statements
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimsRule(Rule):
-    """Compare statements of the answer about the agent's work with the tool call logs. In doubt they are true."""
+    """Rejects answers that claim work which the log of tool calls disproves. In doubt a claim counts as true."""
 
     kind: ClassVar[str] = "claims"
     collects: ClassVar[bool] = True
@@ -26,7 +26,7 @@ class ClaimsRule(Rule):
 
     @classmethod
     def collect(cls, run: ObservedRun) -> dict[str, Any]:
-        """Return the tool call log with the state of the files it and the answer name; empty without a log."""
+        """Return the log of a run's tool calls with the states of the files that were written or named."""
         log, earlier = run.tool_calls, None if run.earlier is None else ToolCallLog.read(run.earlier)
         if log is None or (run.earlier is not None and earlier is None):
             return {}
@@ -36,7 +36,7 @@ class ClaimsRule(Rule):
         return (earlier + log if earlier else log).to_dict(run.redact)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Return one issue for each false statement; CLAIMS_NOT_CHECKABLE, a warning, if there is no log."""
+        """Return an issue for each false statement, or a warning if there is no log to check against."""
         locale, log = self.find_locale(context), join_logs(context)
         statements = find_statements(response)
         if log is None:
@@ -49,7 +49,7 @@ class ClaimsRule(Rule):
 
 
 def join_logs(context: Mapping[str, Any]) -> ToolCallLog | None:
-    """Join the logs of all runs that the answer may describe, oldest first; None if a run has none."""
+    """Join the tool call logs of all runs that the answer may describe. Return None if a run has no log."""
     joined: ToolCallLog | None = None
     for evidence in context.get(EVIDENCE) or ():
         log = ToolCallLog.read(evidence.get(ClaimsRule.kind, {}))

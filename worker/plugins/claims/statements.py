@@ -26,7 +26,7 @@ MOST_STATEMENTS, MOST_CHARS = 200, 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkStatement:
-    """One statement of an answer about the agent's work.
+    """A statement of an answer about the agent's work, such as "all tests pass".
 
     Attributes:
         said: its words.
@@ -215,7 +215,7 @@ _HINT = re.compile(
 
 
 def find_statements(answer: str) -> list[WorkStatement]:
-    """Return the statements of an answer in order, ``MOST_STATEMENTS`` at most. Takes linear time."""
+    """Return the statements about the agent's work in an answer, in order, at most ``MOST_STATEMENTS``."""
     found: list[WorkStatement] = []
     for text, first in _paragraphs(parse_document(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
@@ -225,12 +225,12 @@ def find_statements(answer: str) -> list[WorkStatement]:
 
 
 def find_named_paths(answer: str) -> list[str]:
-    """Return the paths of files that an answer states to have created or changed."""
+    """Return the paths of the files that an answer claims to have created or changed."""
     return list(dict.fromkeys(claim.what for claim in find_statements(answer) if claim.subject == "file"))
 
 
 def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
-    """Yield the paragraphs that may describe finished work: no quotes, no code, no plans."""
+    """Yield the text and the first line of paragraphs that may describe finished work, not quotes, code or plans."""
     hidden, ends = lines_in_spans(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
     for heading, end in zip(out.headings, ends, strict=True):
         if _AHEAD.search(heading.title):
@@ -337,7 +337,7 @@ def _found(patterns: Sequence[re.Pattern[str]], clause: str) -> Iterator[re.Matc
 
 
 def _is_open(clause: str) -> bool:
-    """Return True if a clause denies that something was done, or leaves it open."""
+    """Return True if a clause denies that something was done, or leaves open whether it was done."""
     return bool(_OPEN.search(clause) or _DENIED.search(clause) or _CONDITION.search(clause))
 
 
@@ -358,7 +358,7 @@ _PROGRAMS = frozenset({
 
 
 def _is_command(text: str, *, surely: bool) -> bool:
-    """Return True if inline code is a command. ``surely``: the surrounding words state that it ran."""
+    """Return True if inline code is a command. ``surely`` means that the words around it say that it ran."""
     words = text.split()
     first = next((word for word in words if "=" not in word), "")
     known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")

@@ -31,7 +31,7 @@ _BLOCK = 2
 
 
 def call_arguments(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a tool call's arguments, including its working folder and the paths of a patch."""
+    """Return the arguments of a tool call, extended by its working folder and the paths of a patch."""
     given = dict(call["tool_input"])
     if call.get("cwd") and os.path.realpath(call["cwd"]) != os.path.realpath(folder):
         given["cwd"] = call["cwd"]
@@ -42,7 +42,7 @@ def call_arguments(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def find_objection(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
-    """Return why the policy blocks a tool call; empty for an allowed call."""
+    """Return why the policy blocks a tool call, or an empty string if the call may run."""
     question = Path(order["question"])
     tool, folder = call["tool_name"], order["folder"]
     given = call_arguments(call, folder)
@@ -73,7 +73,7 @@ def find_objection(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
 
 
 def interrupt_codex() -> None:
-    """Interrupt the Codex process, so that Codex ends its turn."""
+    """Send an interrupt to the Codex process above this process, so that Codex stops working."""
     process = os.getppid()
     while process > 1:
         name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
@@ -84,7 +84,7 @@ def interrupt_codex() -> None:
 
 
 def main() -> int:
-    """Block the call with exit code 2 and a reason on standard error, or exit with 0."""
+    """Check the tool call on standard input. Return exit code 2 to block the call, 0 to allow it."""
     try:
         order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         Path(order["seen"]).touch()

@@ -40,7 +40,7 @@ _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search":
 
 
 class CodexEventReader:
-    """Reader of Codex's events in one run.
+    """Reads the JSON events of a Codex process and judges the end of the run.
 
     ``continues``: the run continues an earlier session. ``hooked``: folder with the hook's files; None without a hook.
     """
@@ -60,17 +60,17 @@ class CodexEventReader:
 
     @property
     def text(self) -> str:
-        """The agent's messages, separated by blank lines."""
+        """Return the messages that Codex has written so far, separated by blank lines."""
         return "\n\n".join(self._messages)
 
     @property
     def tool_calls(self) -> ToolCallLog:
-        """The commands that Codex ran, and the files that it changed."""
+        """Return the log of the commands that Codex ran and the files that Codex changed."""
         return self._tool_calls.log
 
     @property
     def asked_call(self) -> Mapping[str, Any]:
-        """The tool call that needs a person's decision, with ``tool`` and ``arguments``."""
+        """Return the tool call that needs a person's approval, or an empty mapping."""
         try:
             found = json.loads((self._hooked / _QUESTION).read_text(encoding="utf-8")) if self._hooked else {}
         except (OSError, ValueError):
@@ -80,16 +80,16 @@ class CodexEventReader:
 
     @property
     def finished(self) -> bool:
-        """Return whether Codex has reported the successful end of its turn."""
+        """Return whether Codex has reported that its work ended successfully."""
         return self._end == "turn.completed"
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """Codex's own report of the turn's end, as evidence."""
+        """Return what Codex itself reported about the end of its work."""
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line of Codex's output. Raises ``AnswerTooLong``."""
+        """Read a line of Codex's output and return the events to show. Raises ``AnswerTooLong``."""
         event = json_object(line)
         if event is None:
             self._skipped += 1
@@ -150,7 +150,7 @@ class CodexEventReader:
                 self._tool_calls.end(name, ok=ok)
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict from Codex's own events and exit code."""
+        """Return whether the run was complete, judged by Codex's own events and exit code."""
         code, why, kind = ending.exit.code, Why.BROKE_OFF, None
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
@@ -179,7 +179,7 @@ class CodexEventReader:
 
 
 def _strip_shell(command: str) -> str:
-    """Strip the shell from a command such as ``/bin/bash -lc 'pytest -q'``."""
+    """Return the command inside a shell call such as ``/bin/bash -lc 'pytest -q'``; other commands stay unchanged."""
     found = _SHELL.match(command)
     try:
         inside = shlex.split(command[found.end() :]) if found else []
@@ -213,30 +213,30 @@ _UNHOOKED_OFF = ("-c", "features.unified_exec_tty=false", "-c", "features.multi_
 
 
 class CodexRunner(ProgramRunner):
-    """Runs Codex once; ``codex:gpt-5.1`` names the model."""
+    """Runs OpenAI's Codex command line once per attempt. ``codex:gpt-5.1`` selects the model."""
 
     name = "codex"
     obeys_tool_rules = True
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the declaration of the Codex program."""
+        """Return the built-in declaration of the Codex program."""
         return _PROGRAM
 
     def requested_model(self, option: str) -> str:
-        """Return the model requested from the service."""
+        """Return the name of the model to request, which is the whole option."""
         return option
 
     def create_reader(self, run: ProgramRun) -> CodexEventReader:
-        """Return a reader for the run's output."""
+        """Create the reader for Codex's output."""
         return CodexEventReader(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
 
     def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
-        """Return the question for a person about the blocked call, or None."""
+        """Return the question for a person about a blocked tool call, or None."""
         asks = heard.asked_call if isinstance(heard, CodexEventReader) else {}
         return find_question(run.order, _clean_text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command and its mounts, and write the input file of the tool hook."""
+        """Return the command that starts Codex with its mounts, and write the input file of the tool hook."""
         if run.order.tools is None:
             return super().build_command(run)
         orders = run.home / _ORDERS
@@ -246,7 +246,7 @@ class CodexRunner(ProgramRunner):
         return [run.path, *self.build_arguments(run)], [*OUR_CODE, SandboxMount(orders)]
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
-        """Return Codex's arguments, which turn off its own sandbox inside ours."""
+        """Return Codex's command-line arguments. Inside our sandbox they turn Codex's own sandbox off."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
         if box.uses_sandbox(run.settings.box):
             sandbox = "danger-full-access"

@@ -26,7 +26,7 @@ PROMPTS = ("stdin", "argument", "file")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteRule:
-    """Conditions that a complete run must all fulfil.
+    """The conditions under which the run of a command counts as complete. All of them must hold.
 
     Attributes:
         exit_codes: accepted exit codes.
@@ -41,7 +41,7 @@ class CompleteRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRule:
-    """Where the answer is: the whole output, a field in JSON lines, or a file.
+    """Declares where a command leaves its answer: in its output, in a field of JSON lines, or in a file.
 
     Attributes:
         path: path of the text in each JSON line with the values of ``where``; the texts are joined.
@@ -55,7 +55,7 @@ class AnswerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCommand:
-    """A declared command, with rules for its prompt, its end and its answer."""
+    """The declaration of a command that serves as an agent: program, prompt, end and answer."""
 
     program: AgentProgram
     prompt: str
@@ -92,7 +92,7 @@ _KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _parse_comp
 
 
 def parse_command(text: str, source: str) -> DeclaredCommand:
-    """Parse a command's declaration.
+    """Parse the YAML declaration of a command. ``source`` names the file in error messages.
 
     Raises:
         DeclarationError: the declaration is invalid; one line per problem.
@@ -107,7 +107,7 @@ def parse_command(text: str, source: str) -> DeclaredCommand:
 
 
 def value_at(path: str, line: Mapping[str, Any]) -> Any:
-    """Return the value at a path such as ``result.text`` in a JSON object; None if missing."""
+    """Return the value at a path such as ``result.text`` in a JSON object, or None if it is missing."""
     found: Any = line
     for step in path.split("."):
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -115,19 +115,22 @@ def value_at(path: str, line: Mapping[str, Any]) -> Any:
 
 
 def has_values(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return whether a JSON object has these values at these paths; ``1`` does not equal ``true``."""
+    """Return whether a JSON object has the given values at the given paths; ``1`` does not equal ``true``."""
     found = [(value_at(path, line), value) for path, value in values.items()]
     return all(type(there) is type(wanted) and there == wanted for there, wanted in found)
 
 
 class CommandOutputReader:
-    """Reader of a command's output, with the command's declared rules."""
+    """Reads the output of a declared command, and judges by the declaration's rules whether the run is complete."""
 
     usage: Mapping[str, Any] = {}
     tool_calls = None
 
     def __init__(self, command: DeclaredCommand, read_file: Callable[[str], str | None]) -> None:
-        """Create a reader; ``read_file`` returns the text of a file in the delivery's folder, or None."""
+        """Create a reader.
+
+        ``read_file`` returns the text of a file in the delivery's folder, or None.
+        """
         self._command = command
         self._read_file = read_file
         self._pieces: list[str] = []
@@ -136,27 +139,27 @@ class CommandOutputReader:
 
     @property
     def text(self) -> str:
-        """The command's answer so far."""
+        """Return the part of the answer that the command has given so far."""
         rule = self._command.answer
         return (self._read_file(rule.file) or "").strip() if rule.file else "".join(self._pieces).strip()
 
     @property
     def session(self) -> str:
-        """A constant: the session of a command is its state folder."""
+        """Return a constant, because a command's session is simply its state folder."""
         return "kept"
 
     @property
     def finished(self) -> bool:
-        """Return False: only the exit code and the rule determine the end."""
+        """Return False, because only the exit code and the declared rules show the end."""
         return False
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """An empty mapping: commands report nothing about themselves."""
+        """Return an empty mapping, because commands report nothing about themselves."""
         return {}
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line of the command's output. Raises ``AnswerTooLong``."""
+        """Read a line of the command's output and return the events to show. Raises ``AnswerTooLong``."""
         if line.strip():
             self._last = line
         rule = self._command.answer
@@ -176,7 +179,7 @@ class CommandOutputReader:
         return (AgentEvent(kind="output", text=said),)
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict on a command that exited by itself, by its declared rule."""
+        """Return whether the run was complete, judged by the declared conditions."""
         rule, code, why, reason = self._command.complete, ending.exit.code, Why.BROKE_OFF, ""
         if ended := find_kill_reason(code, "the command"):
             why, reason = ended
@@ -198,7 +201,7 @@ def _format_values(values: Sequence[int] | Mapping[str, Any]) -> str:
 
 
 class CommandRunner(ProgramRunner):
-    """Runs the command declared in a file; relative paths start at ``HELIX_ROOT``."""
+    """Runs a command that a file declares. Relative paths start at ``HELIX_ROOT``."""
 
     name = "command"
     #: The output may be plain text, in which empty lines count.
@@ -208,7 +211,7 @@ class CommandRunner(ProgramRunner):
     needs_every_call = True
 
     def load_command(self, option: str, settings: Settings) -> DeclaredCommand:
-        """Load the declaration named by an option.
+        """Load the declaration of the command that the option names.
 
         Raises:
             DeclarationError: the declaration is invalid.
@@ -216,11 +219,11 @@ class CommandRunner(ProgramRunner):
         return load_declaration(settings.root / option.partition(":")[0], parse_command)
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the program of the option's command."""
+        """Return the program of the command that the option names."""
         return self.load_command(option, settings).program
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
-        """Return the command's arguments, which may end with the prompt."""
+        """Return the command's arguments. Some declarations demand the prompt as the last argument."""
         found = super().build_arguments(run)
         return [*found, run.prompt] if self.load_command(run.order.option, run.settings).prompt == "argument" else found
 
@@ -229,7 +232,7 @@ class CommandRunner(ProgramRunner):
         return super().build_input(run) if self.load_command(run.order.option, run.settings).prompt == "stdin" else b""
 
     def create_reader(self, run: ProgramRun) -> CommandOutputReader:
-        """Return a reader for the run's output."""
+        """Create the reader for the command's output."""
         return CommandOutputReader(
             self.load_command(run.order.option, run.settings),
             functools.partial(_read_delivery_file, run.order.directory),
@@ -237,7 +240,7 @@ class CommandRunner(ProgramRunner):
 
 
 def _read_delivery_file(directory: Path, name: str) -> str | None:
-    """Read a file in a delivery's folder without following links; None if it is missing."""
+    """Return the text of a file in the delivery's folder, or None if it is missing. Links are not followed."""
     try:
         with open_folder(directory) as folder:
             return read_below(name, folder, MAX_ANSWER).decode("utf-8", "replace")

@@ -26,7 +26,7 @@ Turn = dict[str, Any]
 
 
 def build_task(turn: Turn) -> dict[str, Any]:
-    """Build the extension's task from a turn's record; a failed turn is a completed call with an error."""
+    """Build an MCP task from a turn's record. A failed turn becomes a completed call with an error."""
     task = build_turn_task(turn)
     since = datetime.fromtimestamp(turn["created_at"], UTC).isoformat()
     status, asked = task["status"], Interruption.from_dict(turn.get("interruption") or {})
@@ -61,7 +61,10 @@ def _build_elicitation(question: QuestionView) -> dict[str, Any]:
 
 
 def read_decision(response: dict[str, Any], turn: Turn) -> str:
-    """Return the user's decision from a response; empty if there is none. Declining counts as silence."""
+    """Return the decision in a user's response, or an empty string.
+
+    A declined question counts as if nobody had answered.
+    """
     asked = Interruption.from_dict(turn.get("interruption") or {})
     if not asked or not response:
         return ""
@@ -72,7 +75,7 @@ def read_decision(response: dict[str, Any], turn: Turn) -> str:
 
 
 def build_extension(tools: TurnTools) -> Extension:
-    """Build the tasks extension for ``MCPServer``."""
+    """Build the extension that lets MCP clients follow turns as tasks."""
     from mcp.server.extension import Extension, MethodBinding
     from mcp.shared.exceptions import MCPError
     from mcp_types import INVALID_PARAMS, RequestParams
@@ -116,7 +119,7 @@ def build_extension(tools: TurnTools) -> Extension:
             ]
 
         async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
-            """Return a task if the client supports tasks; otherwise let the tool wait for the turn."""
+            """Return a task at once if the client supports tasks. Otherwise the tool call waits for the turn."""
             able, given = ctx.session.client_capabilities, params.arguments or {}
             takes = able and TASKS in (able.extensions or {})
             if params.name != "submit_turn" or not takes or "message" not in given:

@@ -29,7 +29,10 @@ _CALL_ID = "claudecode/toolUseId"
 
 
 class TurnTask(TypedDict):
-    """A turn as a tool returns it. ``status`` is working, input_required, completed, failed or cancelled."""
+    """The result of an MCP tool about a turn.
+
+    ``status`` is working, input_required, completed, failed or cancelled.
+    """
 
     turn_id: str
     session_id: str
@@ -45,14 +48,14 @@ class RelayError(Exception):
 
 @dataclass(frozen=True)
 class RelayAccess:
-    """The relay's address with an API key. ``patience`` is the longest outage to wait for, in seconds."""
+    """Sends requests with an API key to the relay. ``patience`` is the longest outage to wait for, in seconds."""
 
     url: str
     key: str
     patience: float
 
     async def send_request(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
-        """Send a request, and retry while the relay is unavailable.
+        """Send a request to the relay and return the reply. Retries while the relay is unavailable.
 
         Args:
             name: idempotency key of a submit.
@@ -92,7 +95,7 @@ def _read_response(answer: Any) -> Any:
 
 
 def _quote_turn_id(turn_id: str) -> str:
-    """Quote a turn id for a path; other texts could name another route."""
+    """Return a turn id for use in a URL path. Raises ``RelayError`` for texts that are not turn ids."""
     try:
         check_turn_id(turn_id)
     except ValueError as error:
@@ -101,7 +104,7 @@ def _quote_turn_id(turn_id: str) -> str:
 
 
 def build_turn_task(turn: Mapping[str, Any]) -> TurnTask:
-    """Build a tool's result from a turn's record."""
+    """Build the result of an MCP tool from a turn's record."""
     word = turn.get("outcome") or turn["state"]
     status = _STATUS.get(word, "failed" if turn.get("outcome") else "working")
     error = (turn.get("error") or {}).get("message", "")
@@ -118,14 +121,14 @@ def build_turn_task(turn: Mapping[str, Any]) -> TurnTask:
 
 
 class TurnTools:
-    """The MCP tools: submit, follow, cancel and decide turns through the relay."""
+    """Implements the MCP tools, which submit, follow, cancel and decide turns through the relay."""
 
     def __init__(self, relay: RelayAccess, model: str, wait: float) -> None:
         self._relay, self._model, self._wait = relay, model, wait
         self._process = secrets.token_hex(16)
 
     def idempotency_key(self, request: Any) -> str:
-        """Return the idempotency key of a tool call."""
+        """Return a key that is the same for every repetition of a tool call, so that no turn is created twice."""
         meta = request.meta if isinstance(request.meta, Mapping) else {}
         named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
         return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
@@ -133,11 +136,11 @@ class TurnTools:
     async def submit_and_wait(
         self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
     ) -> TurnTask:
-        """Submit a turn and wait for its end."""
+        """Submit a turn, wait until the turn ends or ``wait`` seconds pass, and return the state of the turn."""
         return await self.await_turn(await self.submit_turn(request, message, model, session, key), progress, wait)
 
     async def submit_turn(self, request: Any, message: str, model: str, session: str, key: str) -> str:
-        """Submit a turn and return its id."""
+        """Submit a turn to the relay and return the id of the turn."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
         turn = await self._relay.send_request(
@@ -146,12 +149,15 @@ class TurnTools:
         return str(turn["turn_id"])
 
     async def fetch_turn(self, turn_id: str) -> dict[str, Any]:
-        """Fetch the turn's record from the relay."""
+        """Fetch the record of a turn from the relay."""
         found: dict[str, Any] = await self._relay.send_request("GET", f"/v1/turns/{_quote_turn_id(turn_id)}")
         return found
 
     async def await_turn(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
-        """Wait until the turn ends, needs a person, or the time is up; report progress meanwhile."""
+        """Wait until a turn ends, needs a person, or ``wait`` seconds pass, and return its state.
+
+        The progress is reported meanwhile.
+        """
         ends, delay, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
             task = build_turn_task(await self.fetch_turn(turn_id))
@@ -163,12 +169,12 @@ class TurnTools:
             delay = min(1.5 * delay, _LAST_LOOK)
 
     async def cancel_turn(self, turn_id: str) -> TurnTask:
-        """Cancel a turn. Idempotent."""
+        """Cancel a turn and return its state. Cancelling twice is harmless."""
         await self._relay.send_request("POST", f"/v1/turns/{_quote_turn_id(turn_id)}/cancel")
         return build_turn_task(await self.fetch_turn(turn_id))
 
     async def submit_decision(self, turn: Mapping[str, Any], decision: str) -> None:
-        """Submit a person's decision about a suspended turn, unless the turn has continued meanwhile."""
+        """Submit a person's decision about a suspended turn. Does nothing if the turn has already continued."""
         body = {"decision": decision, "suspended_at": turn["suspended_at"]}
         try:
             await self._relay.send_request("POST", f"/v1/inbox/{_quote_turn_id(turn['turn_id'])}/decision", body)

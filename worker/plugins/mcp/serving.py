@@ -11,7 +11,7 @@ from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTask, Turn
 
 
 def serve_tools(tools: TurnTools, version: str) -> None:
-    """Serve the tools over standard input and output until the input ends."""
+    """Serve the MCP tools over standard input and output until the input ends."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError

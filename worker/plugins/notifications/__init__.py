@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def notify(settings: Settings, connection: OneConnection) -> Notifier | None:
-    """Create the notifier if a target is configured."""
+    """Create the sender of notifications, or return None if no target is configured."""
     if not (settings.webhook_urls or settings.notice_command):
         return None
     from worker.plugins.notifications.notifier import Notifier

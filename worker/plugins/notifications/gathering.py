@@ -26,7 +26,7 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 
 async def gather_notifications(settings: Settings, store: Store, outbox: Notices) -> None:
-    """Put all new notifications into the outbox."""
+    """Find events worth a notification, and put new notifications into the outbox."""
     await _gather_turns(settings, outbox, suspended=False)
     await _gather_turns(settings, outbox, suspended=True)
     seconds, _ = await store.ask(store.redis.time())  # workers report by the store's clock
@@ -63,7 +63,7 @@ def _notify_finished(settings: Settings, turn_id: str, record: dict[str, str]) -
 
 
 def _notify_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """Yield a notification if the turn is suspended."""
+    """Yield a notification if the turn is suspended and waits for a person."""
     if record["state"] == "suspended":
         suspended = record["suspended_at"]
         data = _build_data(settings, turn_id, record)
@@ -85,7 +85,7 @@ def _build_data(settings: Settings, turn_id: str, record: dict[str, str], **more
 
 
 def find_rollbacks(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
-    """Yield notifications of flow versions that the guard rolled back in the last day."""
+    """Yield notifications about flow versions that were rolled back automatically in the last day."""
     for version, note in said.items():
         if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
             continue
@@ -96,7 +96,7 @@ def find_rollbacks(settings: Settings, said: dict[str, RolledBack], now: float) 
 
 
 def find_gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
-    """Yield notifications of workers that have been missing for a while."""
+    """Yield notifications about workers that have been missing for a while."""
     for each in missing(reports, now):
         if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
             queues = ",".join(each.queues)

@@ -16,7 +16,7 @@ from worker.plugins.notifications.outgoing import DeliveryError, list_targets, r
 
 
 def notices(settings: Settings) -> Iterator[Finding]:
-    """Check the configuration and the outbox of notifications."""
+    """Check the targets of notifications and the outbox, and yield the findings."""
     if not list_targets(settings) or not settings.store_url:
         yield Finding("notices", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND are empty")
         return
@@ -41,7 +41,7 @@ def notices(settings: Settings) -> Iterator[Finding]:
 
 
 def report_outbox(waiting: list[Entry], dead: list[Entry]) -> Finding:
-    """Report waiting and undeliverable notifications."""
+    """Build a finding about notifications that wait or could not be delivered."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
         said = f"{count_noun(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"

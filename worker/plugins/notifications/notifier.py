@@ -31,7 +31,7 @@ _AT_ONCE, _DUE_AT_ONCE = 8, 64
 
 
 class Notifier:
-    """Find events to notify about and send the notifications."""
+    """Finds events worth a notification, and sends notifications to the configured targets."""
 
     def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         self._settings = settings
@@ -42,12 +42,12 @@ class Notifier:
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
 
     async def leave(self) -> None:
-        """Stop sending; unsent notifications stay in the outbox."""
+        """Stop sending. Notifications that were not sent stay in the outbox."""
         self._senders.shutdown(wait=False, cancel_futures=True)
         await self._outbox.leave()
 
     async def poll(self) -> None:
-        """Gather new notifications and send all that are due."""
+        """Collect new notifications, and send all notifications that are due."""
         if not await self._outbox.may_send():
             return
         await gather_notifications(self._settings, self._store, self._outbox)

@@ -29,7 +29,7 @@ class DeliveryError(Exception):
 
 
 def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
-    """Resolve a host to its addresses, and refuse addresses of an inner network.
+    """Resolve a host name to IP addresses. Addresses of an internal network are refused unless allowed.
 
     Raises:
         NotSent: the host has no address, or an address of an inner network.
@@ -46,7 +46,7 @@ def resolve_addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
 
 
 def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
-    """POST a body to a URL; a 2xx status is success.
+    """Send a body to a URL with an HTTP POST. Any reply but a 2xx status is an error.
 
     Raises:
         NotSent: the address is refused, unreachable, or answers otherwise.
@@ -75,7 +75,7 @@ def post_body(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner:
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """An HTTP connection to a resolved address that still names the host in request and certificate."""
+    """An HTTP connection to an address that was checked before, but with the host's name for TLS and headers."""
 
     def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
         super().__init__(host, port, timeout=_SECONDS)
@@ -83,7 +83,7 @@ class _PinnedConnection(http.client.HTTPConnection):
         self.default_port = 443 if tls else 80  # left out of the Host header
 
     def connect(self) -> None:
-        """Connect to the checked address instead of resolving the name again."""
+        """Connect to the checked address instead of resolving the host name again."""
         plain = socket.create_connection((self._address, self.port), self.timeout)
         try:
             context = ssl.create_default_context() if self._tls else None
@@ -100,23 +100,26 @@ COMMAND = "command"
 
 
 def list_targets(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the targets: URLs, and ``command``."""
+    """Return the targets of notifications: the configured URLs, and ``command`` for the operator's command."""
     return (*settings.webhook_urls, *([COMMAND] if settings.notice_command else ()))
 
 
 def mask_target(target: str) -> str:
-    """Return a target without path and query, which often contain a secret."""
+    """Return a target's URL without path and query, which often contain a secret."""
     parts = urlsplit(target)
     return f"{parts.scheme}://{parts.hostname}" if parts.scheme else target
 
 
 def is_wanted(settings: Settings, kind: str) -> bool:
-    """Return True if notifications of this kind are sent. ``response.*`` selects all kinds with this prefix."""
+    """Return True if the settings select notifications of this kind.
+
+    A setting such as ``response.*`` selects all kinds with this prefix.
+    """
     return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
 
 
 def deliver_notification(settings: Settings, target: str, entry: Entry) -> None:
-    """Deliver a notification to one target.
+    """Deliver a notification to a webhook or to the operator's command.
 
     Raises:
         NotSent: the target did not accept it.

@@ -4,18 +4,18 @@ from typing import Any
 
 
 class ObjectStore:
-    """The plug-in, as ``find_session_files`` returns it. A relay imports nothing of a worker."""
+    """Storage of session files in an S3-compatible object store, as a plug-in for relays and workers."""
 
     @staticmethod
     def read(store: Any) -> Any:
-        """Return the ``SnapshotReader`` for relays and operators."""
+        """Create the ``SnapshotReader`` that relays and operators use."""
         from worker.plugins.object_store.reading import SnapshotReader
 
         return SnapshotReader(store)
 
     @staticmethod
     def work(settings: Any, ledger: Any, threads: Any) -> Any:
-        """Return the ``SnapshotStore`` of a worker. Raise ``SettingsError`` if the settings are unusable."""
+        """Create the ``SnapshotStore`` that workers use. Raises ``SettingsError`` if the settings are unusable."""
         from worker.plugins.object_store.snapshot_store import SnapshotStore
 
         return SnapshotStore(settings, ledger, threads)

@@ -16,7 +16,7 @@ _FILES_SKEW_SECONDS = 60.0
 
 
 def object_store(settings: Settings) -> Iterator[Finding]:
-    """Check if the object store saves, returns and deletes an object, and compare its clock."""
+    """Check that the object store saves, returns and deletes an object and that its clock is right."""
     if not settings.files:
         return
     where = f"{settings.files}{f' at {masked(settings.files_endpoint)}' if settings.files_endpoint else ''}"

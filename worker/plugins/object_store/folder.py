@@ -35,7 +35,7 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _Seen(NamedTuple):
-    """A file's identity; a writer cannot set the change time."""
+    """The facts that identify a version of a file, including the change time, which programs cannot set."""
 
     inode: int
     size: int
@@ -47,7 +47,7 @@ _known: RecentEntries[Path, dict[str, tuple[_Seen, str]]] = RecentEntries(most=2
 
 
 def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
-    """List the content of a session's folder for a snapshot; only changed files are read.
+    """Return the files, links and folders in a session's folder. Only changed files are read again.
 
     Raises:
         SessionFilesTooLarge: the folder exceeds ``most_bytes`` (0: unlimited) or ``MOST_ENTRIES``.
@@ -84,7 +84,7 @@ def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
 
 
 def _walk(folder: int, above: str) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Yield path, facts and open parent folder of every entry; a folder comes before its content."""
+    """Yield the path, the status and the open parent folder of every entry, each folder before its content."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
     for name in names:
@@ -114,7 +114,7 @@ def _digest(name: str, folder: int) -> str:
 
 
 def bring(holder: FencedSessionFolder, manifest: SnapshotManifest, objects: Objects) -> int:
-    """Change the holder's folder to the content of a snapshot, and return the number of fetched files.
+    """Make a session's folder equal to a snapshot by downloading files. Return the number of downloaded files.
 
     Deliveries missing from the snapshot stay, since a finished run of this machine may be adopted.
 
@@ -186,7 +186,7 @@ def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
 def packed(
     path: Path, session: int, name: str, base: Snapshot, *, most_bytes: int, grace: float
 ) -> tuple[Snapshot, bytes] | None:
-    """Return a new snapshot of a session's folder and its object ``name``, or None if nothing changed since ``base``.
+    """Create a new snapshot of a session's folder and its object, or return None if nothing has changed.
 
     Args:
         grace: seconds for which retired objects are kept.

@@ -25,7 +25,7 @@ end
 
 
 def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float) -> Iterator[StoredObject]:
-    """Yield the unneeded objects of a session. Pure; times in seconds."""
+    """Yield the objects of a session that no snapshot needs any more. All times are in seconds."""
     manifest, pointer = current.manifest, current.pointer
     needed = manifest.packs | {name for name, since in manifest.retired.items() if now - since < grace}
     for each in found:
@@ -36,7 +36,7 @@ def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, gr
 async def clear_objects(
     store: Store, objects: Objects, *, now: float, session_seconds: float, dry_run: bool
 ) -> ClearedFiles:
-    """Remove unneeded objects; with ``dry_run`` only count them.
+    """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them.
 
     Idle sessions without a new snapshot for ``session_seconds`` are forgotten (0: never), and their objects are removed
     after the grace period.

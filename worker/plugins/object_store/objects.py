@@ -31,7 +31,7 @@ _PROBES = "probes"
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object: its name, its size in bytes, and its upload time in seconds since the epoch."""
+    """An object in the object store: its name, its size in bytes, and the time of its upload."""
 
     name: str
     size: int
@@ -39,13 +39,16 @@ class StoredObject:
 
 
 class Objects:
-    """The objects of one namespace. Methods block and are thread-safe.
+    """Reads and writes the objects of one installation in an object store. Blocking, but thread-safe.
 
     Raises ``SessionFilesAway`` if the object store refuses, or does not answer for ``patience`` seconds.
     """
 
     def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
-        """Connect to the object store. Raises ``SettingsError``, or ``ImportError`` without obstore."""
+        """Connect to the object store.
+
+        Raises ``SettingsError``, or ``ImportError`` if the package obstore is missing.
+        """
         import obstore
         from obstore.store import S3Store
 
@@ -67,11 +70,11 @@ class Objects:
             raise SettingsError([f"HELIX_FILES: {error}"]) from None
 
     def put(self, name: str, content: bytes) -> None:
-        """Store an object atomically, in one request."""
+        """Store an object with this name and content, atomically and in one request."""
         self._asked(lambda: self._api.put(self._store, name, content, use_multipart=False))
 
     def parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return parts of an object by position and length; nearby parts share a request.
+        """Return parts of an object, each given by position and length. Nearby parts share a request.
 
         Raises:
             SessionFilesGone: the object does not exist.
@@ -81,18 +84,18 @@ class Objects:
         return [bytes(each) for each in found]
 
     def all(self) -> Iterator[StoredObject]:
-        """Yield every object."""
+        """Yield the name, size and upload time of every object."""
         listed = iter(self._api.list(self._store))
         while (chunk := self._asked(lambda: next(listed, None))) is not None:
             for each in chunk:
                 yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it exists."""
+        """Delete the object with this name, if there is one."""
         self._asked(lambda: self._api.delete(self._store, name))
 
     def probe(self) -> float:
-        """Store, read and remove an object; return the store's time in seconds since the epoch."""
+        """Store, read and delete a test object. Return the object store's time in seconds since the epoch."""
         name, content = f"{_PROBES}/{secrets.token_hex(8)}", b"may be removed"
         self.put(name, content)
         try:
@@ -113,14 +116,14 @@ class Objects:
 
 
 def _said(error: Exception) -> str:
-    """Return the service's error code and message if present, or the client's message."""
+    """Return the error code and the message from the object store's reply, or else the client's message."""
     text = str(error)
     found = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
     return ": ".join(each[1] for each in found if each)[:300] or text.partition("\n")[0][:300]
 
 
 def snapshot_at(objects: Objects, text: str) -> Snapshot:
-    """Return the snapshot named by a pointer; an empty pointer gives an empty snapshot.
+    """Return the snapshot to which a pointer refers. An empty pointer yields an empty snapshot.
 
     Raises:
         SessionFilesGone: the snapshot is missing or damaged.
@@ -139,7 +142,7 @@ def snapshot_at(objects: Objects, text: str) -> Snapshot:
 
 
 def contents(objects: Objects, pack: str, files: list[StoredFile]) -> list[bytes]:
-    """Return the contents of files of one object. Raises the errors of ``snapshot_at``."""
+    """Return the contents of files that are stored in the same object. Raises the errors of ``snapshot_at``."""
     found = []
     pieces = objects.parts(pack, [(each.at, each.length) for each in files])
     for each, piece in zip(files, pieces, strict=True):

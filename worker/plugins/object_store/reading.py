@@ -18,46 +18,46 @@ from worker.plugins.object_store.snapshots import Snapshot
 
 
 class SnapshotReader:
-    """Reads sessions' current snapshots. See ``StoredSessions``."""
+    """Gives relays and operators access to the stored files of sessions. Implements ``StoredSessions``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._objects: Objects | None = None
 
     async def read(self, session_id: str) -> SnapshotFiles:
-        """Return the files of the current snapshot."""
+        """Return the files in the current snapshot of a session."""
         return SnapshotFiles(await self.of(session_id), self.objects)
 
     async def of(self, session_id: str) -> Snapshot:
-        """Return the current snapshot of a session, an empty one if there is none."""
+        """Return the current snapshot of a session, or an empty snapshot if there is none."""
         text = await self._store.send("HGET", session_files_key(self._store), session_digest(session_id))
         return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
-        """Remove objects that nobody needs."""
+        """Delete objects that no session needs, and return the numbers. With ``dry_run``, only count them."""
         return await clear_objects(self._store, self.objects, now=now, session_seconds=session_seconds, dry_run=dry_run)
 
     @property
     def objects(self) -> Objects:
-        """Return the object store. Raise ``SettingsError`` if the settings are unusable."""
+        """Return the connection to the object store. Raises ``SettingsError`` if the settings are unusable."""
         self._objects = self._objects or Objects(self._store.settings, SHORT_PATIENCE)
         return self._objects
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFiles:
-    """Files of a snapshot. See ``StoredFiles``."""
+    """The files in a session's snapshot, read from the object store on demand. Implements ``StoredFiles``."""
 
     snapshot: Snapshot
     objects: Objects
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Return the size of each file, by path."""
+        """Return the size of each file in bytes, by path."""
         return {path: file.size for path, file in self.snapshot.manifest.files.items()}
 
     def open(self, path: str) -> tuple[int, int]:
-        """Return a descriptor of the file's content in a temporary file, and its size."""
+        """Copy a file of the snapshot into a temporary file. Return an open descriptor and the size."""
         file = self.snapshot.manifest.files.get(path)
         if file is None:
             raise FileNotFoundError(path)

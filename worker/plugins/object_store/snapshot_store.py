@@ -41,7 +41,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 
 
 class SnapshotStore:
-    """Session files as snapshots in an object store. Other work stays on the workers that have its folder."""
+    """Keeps the files of sessions as snapshots in an object store, so that workers share no folder."""
 
     def __init__(self, settings: Settings, ledger: Ledger, threads: Threads, objects: Objects | None = None) -> None:
         self._settings, self._ledger, self._threads, self._objects = (
@@ -56,7 +56,7 @@ class SnapshotStore:
         self._away = False
 
     async def restore(self, lease: Lease) -> None:
-        """Download the files missing on this machine. Raises the errors of ``SessionFiles.restore``."""
+        """Download the session's files that this machine lacks. Raises the errors of ``SessionFiles.restore``."""
         if lease.continued or not find_work(lease.claim.turn.request).in_session:
             return
         with self._noting():
@@ -86,7 +86,7 @@ class SnapshotStore:
         reach("files.restored")
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
-        """Upload changed files. Raises the errors of ``SessionFiles.save``."""
+        """Upload changed files and return a reference to the snapshot. Raises the errors of ``SessionFiles.save``."""
         if lease.stored is None:  # the work is outside a session, or the local folder is not the session's
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0
@@ -120,7 +120,7 @@ class SnapshotStore:
             raise
 
     def trouble(self) -> str:
-        """Return why the object store is unavailable; probes the store only after a failed transfer."""
+        """Return why the object store is unavailable, or an empty string. Tests it only after a failed transfer."""
         if self._away:
             try:
                 self._short.probe()

@@ -23,7 +23,7 @@ _LEVEL = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a snapshot.
+    """A file in a snapshot, with the place of its content in the object store.
 
     Attributes:
         digest: the SHA-256 of its content in hex.
@@ -44,7 +44,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file found in a folder; see ``StoredFile``."""
+    """A file found in a session's folder, with its SHA-256, its size and its permission bits."""
 
     digest: str
     size: int
@@ -53,7 +53,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The content of a folder by path: files, links with their targets, and folders."""
+    """The content of a session's folder by path: files, links with their targets, and folders."""
 
     files: Mapping[str, FoundFile] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class FolderState:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotManifest:
-    """The content of a snapshot.
+    """The table of contents of a snapshot.
 
     Attributes:
         files: the files by path.
@@ -79,24 +79,24 @@ class SnapshotManifest:
 
     @property
     def packs(self) -> frozenset[str]:
-        """Return the objects that contain the files' contents."""
+        """Return the names of the objects that contain the contents of the files."""
         return frozenset(each.pack for each in self.files.values())
 
     @property
     def found(self) -> FolderState:
-        """Return the state of the folder that the snapshot shows."""
+        """Return the state that the session's folder had when the snapshot was made."""
         files = {path: FoundFile(each.digest, each.size, each.mode) for path, each in self.files.items()}
         return FolderState(files, self.links, self.folders)
 
     def to_bytes(self) -> bytes:
-        """Encode the manifest for its object."""
+        """Encode the table of contents as compressed JSON."""
         files = {path: tuple(asdict(each).values()) for path, each in self.files.items()}
         data = {"files": files, "links": self.links, "folders": sorted(self.folders), "retired": self.retired}
         return zlib.compress(json.dumps(data).encode(), _LEVEL)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SnapshotManifest:
-        """Decode a manifest. Raises ``ValueError`` if the content is not a manifest."""
+        """Decode the table of contents. Raises ``ValueError`` if the bytes are not a valid one."""
         try:
             data: dict[str, Any] = json.loads(zlib.decompress(content))
             files = {path: StoredFile(*values) for path, values in data["files"].items()}
@@ -107,7 +107,7 @@ class SnapshotManifest:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The location of a manifest: the object's name, the position in it, and the manifest's SHA-256 in hex."""
+    """The place of a snapshot's table of contents: the object, the position and the checksum."""
 
     name: str
     at: int
@@ -119,28 +119,28 @@ class Pointer:
 
     @classmethod
     def parse(cls, text: str) -> Pointer:
-        """Parse a pointer from the store. Raises ``ValueError`` if the text is not a pointer."""
+        """Parse the text form of a pointer. Raises ``ValueError`` if the text is not a pointer."""
         name, at, length, digest = text.split(" ")
         return cls(name, int(at), int(length), digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot; a session without a snapshot has no pointer."""
+    """A saved state of a session's folder. Without a pointer, nothing has been saved yet."""
 
     pointer: Pointer | None = None
     manifest: SnapshotManifest = field(default_factory=SnapshotManifest)
 
 
 def digest_of(content: bytes) -> str:
-    """Return the SHA-256 of a content in hex."""
+    """Return the SHA-256 of some bytes in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def pack(
     name: str, found: FolderState, base: Snapshot, read: Callable[[str], bytes | None], *, now: float, grace: float
 ) -> tuple[Snapshot, bytes]:
-    """Create a snapshot of a folder; return the snapshot and the content of its new object.
+    """Create a snapshot of a folder. Return the snapshot and the bytes of the object with its new content.
 
     Args:
         name: the name of the new object.

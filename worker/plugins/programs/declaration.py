@@ -35,14 +35,17 @@ _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 
 class DeclarationError(HelixError):
-    """A declaration is invalid; one line per problem: ``FILE:LINE:COLUMN: problem``."""
+    """Raised when a declaration is invalid.
+
+    The message has one line per problem: ``FILE:LINE:COLUMN: problem``.
+    """
 
     code = "invalid_agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
-    """A declared agent program.
+    """The declaration of a program that serves as an agent: how to start it, and what to keep of its state.
 
     Attributes:
         program: a path, or a name on PATH.
@@ -70,13 +73,16 @@ class AgentProgram:
         return self.uses_placeholder("url")
 
     def uses_placeholder(self, name: str) -> bool:
-        """Return whether the declaration uses a placeholder."""
+        """Return whether the declaration contains the placeholder with this name."""
         texts = (*self.arguments, *self.environment.values(), *self.files.values())
         return any(f"{{{name}}}" in text for text in texts)
 
 
 def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False) -> str:
-    """Fill in the placeholders of a text; ``quoted`` escapes the values for quotes in JSON or TOML."""
+    """Replace the placeholders in a text by their values.
+
+    ``quoted`` escapes the values for quoted strings in JSON or TOML.
+    """
 
     def fill_name(found: re.Match[str]) -> str:
         given = values.get(found[1], "")
@@ -86,7 +92,7 @@ def fill_template(text: str, values: Mapping[str, str], *, quoted: bool = False)
 
 
 def parse_template(value: Any) -> str:
-    """Check that a text has only known placeholders."""
+    """Return a text after checking that it contains only known placeholders."""
     text = word(value)
     for name in _NAMED.findall(text):
         if name not in NAMES:
@@ -95,7 +101,7 @@ def parse_template(value: Any) -> str:
 
 
 def parse_relative_path(value: Any) -> str:
-    """Check that a path in a declaration is relative and does not leave its folder."""
+    """Return a path after checking that it is relative and does not leave its folder."""
     path = PurePosixPath(word(value))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("must be a path below its folder, such as .agent/sessions")
@@ -103,7 +109,7 @@ def parse_relative_path(value: Any) -> str:
 
 
 def parse_templates(value: Any) -> dict[str, str]:
-    """Check a mapping of names to texts with placeholders."""
+    """Return a mapping of names to texts after checking the placeholders in the texts."""
     given = mapping(value)
     found: dict[str, str] = record(dict.fromkeys(given, parse_template))(
         {name: str(text) for name, text in given.items()}
@@ -129,7 +135,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Parse a declaration into its keys and values, which include ``program``.
+    """Parse the YAML declaration of a program and return its values by key.
 
     ``source`` names the file in errors. ``more`` are the runner's additional keys, of which ``needed`` are required.
 
@@ -145,5 +151,5 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
 
 
 def build_program(found: Mapping[str, Any]) -> AgentProgram:
-    """Build the agent program from a parsed declaration."""
+    """Build the agent program from the values of a parsed declaration."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def load_declaration(path: Path, read: Callable[[str, str], T]) -> T:
-    """Parse a declaration file with ``read``, which gets text and name; unchanged files are cached.
+    """Read a declaration file and parse its text with ``read``. The result is cached until the file changes.
 
     Raises:
         DeclarationError: the file is unreadable or invalid.

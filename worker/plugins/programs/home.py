@@ -30,7 +30,7 @@ _ENDING = ".zip"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSession:
-    """The kept agent session that a run continues.
+    """The saved session of an agent, which the next run continues.
 
     Attributes:
         agent_session: our name of the session; empty for a fresh start.
@@ -48,14 +48,14 @@ class KeptSession:
 
 
 def find_kept_session(order: Order) -> KeptSession:
-    """Find the agent session that a run continues."""
+    """Return the saved agent session that a run continues, or an empty session for a fresh start."""
     if found := find_continued_session(order, _ENDING, MAX_STATE, _unpack_notes):
         return replace(found[2], agent_session=found[0], knows=found[1])
     return KeptSession()
 
 
 def _unpack_notes(content: bytes) -> KeptSession:
-    """Read the notes of a kept session."""
+    """Read our notes in the archive of a saved session. Raises ``ValueError`` if the archive is damaged."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             notes = json.loads(packed.read(_NOTES))
@@ -65,7 +65,7 @@ def _unpack_notes(content: bytes) -> KeptSession:
 
 
 def create_home(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
-    """Create a run's HOME with the kept state and our files, which take precedence.
+    """Create the HOME folder of a run from the saved state and from our own files, which take precedence.
 
     Raises:
         OSError: HOME cannot be written, or the archive is damaged.
@@ -84,12 +84,12 @@ def create_home(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None
 
 
 def keep_state(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
-    """Keep a complete run's session and return its name, or an empty text on failure."""
+    """Save the agent session of a complete run, and return its name; empty if saving failed."""
     return keep_session(order, _ENDING, lambda: _pack_state(home, state, {"session": session, "spent": spent}))
 
 
 def forget_session(order: Order, kept: KeptSession) -> None:
-    """Put aside a session that its agent rejects, so that the next run starts fresh."""
+    """Discard a saved session that the agent rejects, so that the next run starts afresh."""
     if kept.agent_session:
         discard_session(session_file(order, kept.agent_session, _ENDING))
 
@@ -109,7 +109,7 @@ def _pack_state(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> b
 
 
 def _state_files(home: Path, state: Sequence[str]) -> Iterator[Path]:
-    """Yield the regular files below the state's paths, without following links."""
+    """Yield the regular files that belong to the agent's state, without following links."""
     root = home.resolve()
     for name in state:
         start = root / name

@@ -42,50 +42,50 @@ PLACEHOLDER = "in-the-box"
 
 
 class OutputReader(Protocol):
-    """Reader of an agent's output and final report."""
+    """Interface for reading an agent's output and judging whether the agent really finished."""
 
     @property
     def text(self) -> str:
-        """The answer so far."""
+        """Return the answer that the agent has written so far."""
         ...
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """The reported usage, as in ``RunResult.usage``."""
+        """Return the tokens and the cost that the agent reported, as in ``RunResult.usage``."""
         ...
 
     @property
     def session(self) -> str:
-        """The agent's own name of its session; empty without one."""
+        """Return the agent's own name for its session, or an empty string."""
         ...
 
     @property
     def tool_calls(self) -> ToolCallLog | None:
-        """The agent's tool calls; None if it reports none."""
+        """Return the log of the agent's tool calls, or None if the agent reports none."""
         ...
 
     @property
     def finished(self) -> bool:
-        """Return whether the agent has reported its end, after which a hanging process may be killed."""
+        """Return whether the agent has reported its end. A process that hangs afterwards may be killed."""
         ...
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """The agent's facts about itself for the evidence, JSON-ready."""
+        """Return what the agent reported about itself, as JSON-ready evidence for the verdict."""
         ...
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
-        """Read one line of output. Raises ``AnswerTooLong``."""
+        """Read a line of the agent's output and return the events to show. Raises ``AnswerTooLong``."""
         ...
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict from the agent's own evidence. May read its folder."""
+        """Return whether the run was complete, judged by what the agent reported. May read the agent's folder."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """One run of an agent program, with its settings and its kept session."""
+    """A single run of an agent program, with the order, the settings and the saved session."""
 
     order: Order
     settings: Settings
@@ -97,7 +97,7 @@ class ProgramRun:
 
     @property
     def prompt(self) -> str:
-        """The prompt: the session's instructions, the conversation, and a person's decision."""
+        """Return the text to send to the agent: instructions, conversation, and a person's decision."""
         order = self.order
         asked = build_prompt(
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
@@ -108,19 +108,19 @@ class ProgramRun:
 
     @property
     def instructions(self) -> str:
-        """The content of the session's CLAUDE.md, or an empty text."""
+        """Return the content of the session's CLAUDE.md, or an empty string."""
         return read_instructions(self.order)
 
     @property
     def images(self) -> list[Path]:
-        """The images named in the user's message, as files of the session."""
+        """Return the paths of the images that the user's message names."""
         asked = self.order.messages[-1].get("content", "") if self.order.messages else self.order.prompt
         paths = [self.order.workdir / "input" / name for name in images_named(asked)]
         return [path for path in paths if path.is_file()]
 
     @property
     def placeholder_values(self) -> dict[str, str]:
-        """The values for the placeholders in the agent's declaration."""
+        """Return the values for the placeholders in the program's declaration."""
         return {
             "model": self.model,
             "url": PROXY_URL,
@@ -134,7 +134,10 @@ class ProgramRun:
 
 
 class ProgramRunner(ProcessRunner):
-    """Base of runners of programs; subclasses choose the program, its command and its reader."""
+    """Base class for running installed programs as agents.
+
+    Subclasses choose the program, its command and its reader.
+    """
 
     name = ""
     #: True if a model chooses the agent's actions: use a sandbox wherever the machine can make one.
@@ -149,15 +152,15 @@ class ProgramRunner(ProcessRunner):
     needs_every_call = False
 
     def requested_model(self, option: str) -> str:
-        """Return the model requested from the service: the part of the option after the agent's name."""
+        """Return the name of the model to request: the part of the option after the agent's name."""
         return option.partition(":")[2]
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return the program that a model's option names. Raises ``DeclarationError``."""
+        """Return the program that the option names. Raises ``DeclarationError``."""
         raise NotImplementedError
 
     def find_config_problem(self, option: str, settings: Settings) -> str:
-        """Return why the settings make every run of this model fail; empty if they do not."""
+        """Return why no run of this model can succeed with these settings, or an empty string."""
         try:
             program = self.load_program(option, settings)
         except DeclarationError as error:
@@ -169,7 +172,7 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def find_missing_program(self, option: str, settings: Settings) -> str:
-        """Return which program this machine lacks; empty if it is installed."""
+        """Return which program is not installed on this machine, or an empty string."""
         try:
             find_program(self.load_program(option, settings), settings)
         except (DeclarationError, SettingsError) as error:
@@ -177,33 +180,33 @@ class ProgramRunner(ProcessRunner):
         return ""
 
     def certified_version(self, option: str, settings: Settings) -> tuple[str, str]:
-        """Return the program's path and its certified version."""
+        """Return the path of the program, and the version with which it was certified."""
         program = self.load_program(option, settings)
         return find_program(program, settings), program.version
 
     def listed_name(self, option: str, settings: Settings) -> str:
-        """Return the model's name in its service's model list; empty if there is no list to check."""
+        """Return the model's name in the service's list of models; empty if there is no list to check."""
         program = self.load_program(option, settings)
         return self.requested_model(option) if program.uses_model_proxy and program.api in {"chat", "responses"} else ""
 
     def create_reader(self, run: ProgramRun) -> OutputReader:
-        """Return a reader for the run's output."""
+        """Create the reader for the output of the program."""
         raise NotImplementedError
 
     def extract_answer(self, run: ProgramRun, heard: OutputReader, witnessed: ObservedCalls | None) -> str:
-        """Return the answer in the agent's output."""
+        """Return the agent's answer from the output that was read."""
         return heard.text
 
     def find_interruption(self, run: ProgramRun, heard: OutputReader) -> Interruption | None:
-        """Return what the turn waits for after a run that ended with a question."""
+        """Return the question with which the run ended, or None if nothing was asked."""
         return None
 
     def build_arguments(self, run: ProgramRun) -> Sequence[str]:
-        """Return the command-line arguments of the agent's program."""
+        """Return the command-line arguments for the program, with all placeholders filled in."""
         return [fill_template(text, run.placeholder_values) for text in run.program.arguments]
 
     def build_input(self, run: ProgramRun) -> bytes:
-        """Return the standard input of the agent's program."""
+        """Return the bytes for the program's standard input, by default the prompt."""
         return run.prompt.encode()
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
@@ -211,7 +214,7 @@ class ProgramRunner(ProcessRunner):
         return [run.path, *self.build_arguments(run)], ()
 
     def prepare_run(self, order: Order) -> PreparedRun | RunResult:
-        """Prepare a run; an invalid declaration or a missing program or address is a configuration error."""
+        """Prepare a run of the program. Return an error result if the configuration is invalid."""
         run = self._build_run(order)
         if isinstance(run, RunResult):
             return run
@@ -232,7 +235,7 @@ class ProgramRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> RunReader | RunResult:
-        """Return a reader for an earlier run's recording."""
+        """Create a reader for the recorded output of an earlier run, or return an error result."""
         run = self._build_run(order)
         return run if isinstance(run, RunResult) else self._build_reader(run)
 
@@ -329,7 +332,7 @@ class ProgramRunner(ProcessRunner):
 
 
 def find_program(program: AgentProgram, settings: Settings) -> str:
-    """Return the path of an agent program. Raises ``SettingsError`` if it is not installed."""
+    """Return the path of the agent's program. Raises ``SettingsError`` if the program is not installed."""
     name = settings.agent_path or program.program
     found = shutil.which(str(Path(name).expanduser()))
     if found is None:
@@ -338,7 +341,7 @@ def find_program(program: AgentProgram, settings: Settings) -> str:
 
 
 def allowed_destinations(run: ProgramRun) -> AllowedDestinations:
-    """Return the destinations that the agent may reach: its model service and the configured hosts."""
+    """Return the network destinations that the agent may reach: its model service and configured hosts."""
     settings = run.settings
     upstream = None
     if run.program.uses_model_proxy:
@@ -355,7 +358,7 @@ def allowed_destinations(run: ProgramRun) -> AllowedDestinations:
 
 
 def sandbox_binds(run: ProgramRun) -> list[SandboxMount]:
-    """Return the mounts of the agent's sandbox; later mounts cover earlier ones."""
+    """Return the files and folders to mount in the agent's sandbox. Later mounts cover earlier mounts."""
     order, settings = run.order, run.settings
     found = [SandboxMount(path) for path in _program_files(Path(run.path))]
     if not order.read_only:
@@ -366,7 +369,7 @@ def sandbox_binds(run: ProgramRun) -> list[SandboxMount]:
 
 
 def _program_files(program: Path) -> list[Path]:
-    """Return a program's files: link and target, an npm package's ``node_modules``, a script's interpreter."""
+    """Return the files that a program needs: link and target, npm packages, and a script's interpreter."""
     real = program.resolve()
     found = [program, real]
     if "node_modules" in real.parts:
@@ -385,23 +388,23 @@ def _program_files(program: Path) -> list[Path]:
 
 
 class ChildEventReader(EventReader):
-    """Reader of the JSON lines that our agent processes print."""
+    """Reads the JSON lines that our own agent processes print."""
 
     @property
     def session(self) -> str:
-        """The agent's own name of its session."""
+        """Return the agent's own name for its session, or an empty string."""
         return str(self.facts.get("agent_session") or "")
 
     @property
     def finished(self) -> bool:
-        """Return whether the agent gave its result."""
+        """Return whether the agent has reported its result."""
         return self.result
 
     @property
     def reported_facts(self) -> Mapping[str, Any]:
-        """The agent's facts about itself."""
+        """Return what the agent reported about itself."""
         return self.evidence
 
     def judge_run(self, ending: RunEnding, evidence: dict[str, Any]) -> Completion:
-        """Return the verdict from the agent's own events."""
+        """Return whether the run was complete, judged by the agent's own events and exit code."""
         return judge_transcript(self, ending.exit.code, evidence)

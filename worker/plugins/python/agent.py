@@ -22,7 +22,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AgentContext:
-    """The input of a Python agent.
+    """The input that a Python function gets when it serves as an agent.
 
     Attributes:
         prompt: the user's message, or feedback on the last answer.
@@ -52,11 +52,11 @@ class AgentContext:
     _say: Callable[..., None] = field(repr=False)
 
     def tool(self, name: str, detail: str = "") -> None:
-        """Report a tool call."""
+        """Report to the user that the agent calls a tool."""
         self._say("tool", text=str(name), detail=str(detail))
 
     def usage(self, *, input_tokens: int = 0, output_tokens: int = 0, cost_usd: float = 0.0) -> None:
-        """Report the run's total usage so far; cost in US dollars."""
+        """Report how much the run has used so far in total; ``cost_usd`` is in US dollars."""
         named = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost_usd": cost_usd}
         self._say("usage", usage={name: value for name, value in named.items() if value})
 
@@ -66,7 +66,7 @@ class _InvalidAgent(Exception):
 
 
 def main() -> int:
-    """Run the agent described on standard input and return the exit code."""
+    """Run the agent function that the JSON on standard input names, and return the exit code."""
     given = json.loads(sys.stdin.buffer.read())
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # printed output is not part of the answer
@@ -132,7 +132,7 @@ async def _call_agent(agent: Callable[[AgentContext], Any], context: AgentContex
 
 
 async def _text_pieces(made: Any) -> AsyncIterator[Any]:
-    """Yield the pieces of a generator, or a single text."""
+    """Yield the pieces of an answer, whether the agent function returned a text or a generator."""
     if inspect.isasyncgen(made):
         async for piece in made:
             yield piece

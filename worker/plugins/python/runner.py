@@ -25,7 +25,7 @@ _SERVICE = {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": "{key}"}
 
 
 class PythonRunner(ProgramRunner):
-    """Calls a function of one module; the option is ``FUNCTION`` or ``FUNCTION:MODEL``.
+    """Runs a Python function of the user as an agent. The option is ``FUNCTION`` or ``FUNCTION:MODEL``.
 
     The code belongs to the installation, so it gets a sandbox only if one is required.
     """
@@ -41,14 +41,14 @@ class PythonRunner(ProgramRunner):
         self._module = module
 
     def load_program(self, option: str, settings: Settings) -> AgentProgram:
-        """Return a Python with the agent's packages: ours, or ``HELIX_AGENT_PATH``."""
+        """Return the Python interpreter that has the agent's packages, as the program to run."""
         if not self._split_option(option)[1]:
             raise DeclarationError("name the agent's function: my_package.agents:consultant")
         service = _SERVICE if settings.openai_url else {}
         return AgentProgram(program=sys.executable, environment=service, state=("state",))
 
     def try_agent(self, option: str, settings: Settings) -> str:
-        """Import the agent's function in a separate process, and return the error text; empty on success."""
+        """Import the agent function in a separate process. Return the error text, or an empty string."""
         module, function, _ = self._split_option(option)
         asked = json.dumps({"module": module, "function": function, "root": str(settings.root)})
         try:
@@ -67,21 +67,21 @@ class PythonRunner(ProgramRunner):
         return str(said.get("text", ""))
 
     def requested_model(self, option: str) -> str:
-        """Return the model that the agent should use."""
+        """Return the name of the model that the agent function should use."""
         return self._split_option(option)[2]
 
     def create_reader(self, run: ProgramRun) -> ChildEventReader:
-        """Return a reader for the run's output."""
+        """Create the reader for the output of the agent process."""
         return ChildEventReader()
 
     def build_command(self, run: ProgramRun) -> tuple[Sequence[str], Sequence[SandboxMount]]:
-        """Return the command that starts the agent process, and the mounts that it needs."""
+        """Return the command that starts the agent process, and the mounts that the command needs."""
         python = Path(run.path)
         folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
         return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(SandboxMount(path) for path in folders)]
 
     def build_input(self, run: ProgramRun) -> bytes:
-        """Return the function's name and its arguments as JSON."""
+        """Return the function's name and its input for the agent process, as JSON."""
         module, function, model = self._split_option(run.order.option)
         state = run.home / "state"
         state.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ class PythonRunner(ProgramRunner):
         return json.dumps({**given, "context": _build_context(run, model, state)}).encode()
 
     def _split_option(self, option: str) -> tuple[str, str, str]:
-        """Split an option into module, function and model; ``python:MODULE:FUNCTION`` includes the module."""
+        """Split an option into module, function and model. The module may also come from the runner's own name."""
         names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
         return names[0], names[1], names[2]
 

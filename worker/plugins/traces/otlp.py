@@ -19,7 +19,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class SpanExporter:
-    """A connection to the receiver of traces. Not thread-safe."""
+    """Sends spans to an OpenTelemetry receiver by OTLP over HTTP. Not thread-safe."""
 
     def __init__(self, version: str) -> None:
         self._exporter = OTLPSpanExporter()
@@ -31,12 +31,12 @@ class SpanExporter:
         self._scope = InstrumentationScope("helix-turns", version)
 
     def send_spans(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
-        """Send the spans of some turns. Return True if the receiver accepted them. Retries temporary errors."""
+        """Send the spans of some turns, retrying temporary errors. Return True if the receiver accepted them."""
         spans = [self._convert_span(turn, span) for turn, tree in trees for span in tree]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 
     def close(self) -> None:
-        """Close the connection and stop retrying."""
+        """Close the connection to the receiver and stop retrying."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _convert_span(self, turn: Turn, span: Span) -> ReadableSpan:
@@ -68,5 +68,5 @@ def _caller_context(turn: Turn) -> SpanContext | None:
 
 
 def _to_nanoseconds(seconds: float) -> int:
-    """Convert seconds to nanoseconds, rounded to the milliseconds of the store's clock."""
+    """Convert seconds to nanoseconds, rounded to milliseconds like the store's clock."""
     return round(seconds * 1000) * 1_000_000

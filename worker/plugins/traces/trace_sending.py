@@ -21,14 +21,14 @@ _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "open
 
 
 class ReceiverUnavailableError(HelixError):
-    """Raised when the receiver is away or refuses everything; the traces are sent later."""
+    """Raised when the receiver of traces does not answer or accepts nothing. The traces are sent again later."""
 
     code = "traces_not_taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """The number of turns and spans that the receiver accepted, and the turns that it refused."""
+    """The numbers of turns and spans that the receiver accepted, and the turns that it refused."""
 
     turns: int = 0
     spans: int = 0
@@ -36,7 +36,7 @@ class SendResult:
 
 
 async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
-    """Send the next batch of turns. Return None if no turn is waiting.
+    """Send the traces of the next batch of finished turns. Return None if no turn is waiting.
 
     Args:
         send: may block; runs in a thread.
@@ -65,7 +65,7 @@ async def send_next_batch(client: TurnsClient, send: Send) -> SendResult | None:
 
 
 def find_providers(settings: Settings) -> dict[str, str]:
-    """Return the ``gen_ai.provider.name`` of each model.
+    """Return the provider name of each model, for the span attribute ``gen_ai.provider.name``.
 
     A runner without a known provider counts as openai if it uses such a service, else by its own name.
     """
