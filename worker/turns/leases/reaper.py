@@ -37,7 +37,7 @@ _KNOWN_SECONDS = 600.0
 
 
 class Reaper:
-    """Finds turns that no worker holds, announces their next tasks again, and ends expired turns.
+    """Finds turns that no worker holds, announces their next tasks again, and ends turns that cannot continue.
 
     Args:
         settings: the settings of the installation.

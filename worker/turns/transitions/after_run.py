@@ -223,7 +223,7 @@ def service_said(completion: Completion) -> str:
 
 
 def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
-    """Return the tokens and the cost of a turn before this run, without estimates for runs that were not lost.
+    """Return the tokens and the cost charged to a turn before this run, less the estimates for lost runs.
 
     The reaper charges lost runs by estimate; these charges are removed once an adopted run reports its real usage.
     Workers that lost the turn after the adopted run started no agent.

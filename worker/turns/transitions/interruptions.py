@@ -39,7 +39,7 @@ def resumed(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
 
 
 def run_ended(turn: Turn, move: Move, used: str, *, whole: bool) -> Move:
-    """Return the transition of a run that resumed after a question, with the question marked as settled or open.
+    """Return the transition of a resumed run, without its question unless the same attempt continues.
 
     ``used`` is the run's nonce if the run used up the answer; ``whole`` says that the run's answer is complete.
     """
