@@ -14,7 +14,7 @@ from api_client.contract.turn import TurnRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A turn that a caller submits, before it is stored."""
+    """A turn that a caller submits and that is not stored yet."""
 
     turn_id: str
     request: TurnRequest
@@ -22,7 +22,7 @@ class Submission:
 
 
 class Admission:
-    """A check that a turn must pass. Override the methods you need; raise a ``HelixError`` to refuse the turn.
+    """A check that submitted turns must pass. Subclasses override the methods that they need.
 
     ``admit_run`` refuses with ``NotAdmitted``. A process may die after any call, and a client repeats a submit with
     the same ``turn_id``: each method must be idempotent, and whatever ``hold`` reserves must expire when no turn
@@ -30,14 +30,14 @@ class Admission:
     """
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request to store, unchanged or completed. Called before any other method of an admission."""
+        """Return the request to store, unchanged or completed. Raises a ``HelixError`` to refuse the turn."""
         return turn.request
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Reserve what these turns need, such as a part of a quota: for all of the turns or for none."""
+        """Reserve what the turns need, such as a part of a quota, either for all of the turns or for none."""
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
-        """Allow one more agent run of a stored turn with this model, or raise. Workers call this before each run."""
+        """Allow another agent run of a stored turn with this model, or raise a ``HelixError``."""
 
     async def release(self, turn: Submission) -> None:
-        """Give back what ``hold`` reserved, because a later check or the store refused the turn."""
+        """Release what ``hold`` reserved for a turn, because the turn was not stored."""

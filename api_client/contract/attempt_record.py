@@ -11,7 +11,7 @@ from api_client.contract.issue import ValidationIssue
 
 @frozen(slots=True, kw_only=True)
 class AttemptFacts:
-    """The record of one agent run of a turn, without its number. Times are seconds since the epoch, 0 if unset.
+    """The record of one agent run of a turn, without its number.
 
     Attributes:
         prompt: the user's message, or the feedback on the attempt before.
@@ -58,7 +58,7 @@ class AttemptFacts:
 
 @frozen(slots=True, kw_only=True)
 class AttemptRecord(AttemptFacts):
-    """One agent run of a turn with its number, counted from 1."""
+    """The record of one agent run of a turn, with its number counted from 1."""
 
     number: int
 

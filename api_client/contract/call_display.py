@@ -26,11 +26,11 @@ _LATIN_WORD = re.compile(r"\w*[A-Za-z]\w*")
 
 
 class NotShown(ValueError):
-    """A tool call that cannot be shown whole. The message is the reason: ``too_long`` or ``with_secret``."""
+    """Raised when a tool call cannot be shown completely; the message is ``too_long`` or ``with_secret``."""
 
 
 def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the tool name and all arguments of a call as a person sees them.
+    """Return a tool's name and the arguments of a call, escaped so that a person can read them safely.
 
     Pass ``secrets`` longest first.
 
@@ -45,7 +45,7 @@ def shown(tool: str, arguments: Mapping[str, Any], secrets: Sequence[str]) -> tu
 
 
 def visible(text: str) -> str:
-    """Return a text with every invisible or misleading character spelled out."""
+    """Return a text in which every invisible or misleading character is replaced by a readable escape."""
     alien = {at for word in _LATIN_WORD.finditer(text) for at in range(*word.span()) if _is_alien(text[at])}
     letters = (_written_out(each) if at in alien or _is_unseen(each) else each for at, each in enumerate(text))
     return _ROW.sub(lambda row: f"⟦U+{ord(row[1]):04X} ×{len(row[0])}⟧", "".join(letters))
@@ -78,7 +78,7 @@ def _is_unseen(letter: str) -> bool:
 
 
 def _is_alien(letter: str) -> bool:
-    """Return whether a character is a letter of another alphabet, such as a Cyrillic a among Latin letters."""
+    """Return whether a character is a non-Latin letter, such as a Cyrillic letter that looks like a Latin a."""
     return letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN ")
 
 

@@ -81,7 +81,7 @@ COUNTERS: dict[str, CounterDeclaration] = {
 
 @lru_cache(maxsize=4096)  # few, and asked for again in each turn
 def counter(name: str, *labels: str) -> str:
-    """Return the hash field of a counter. Labels come in the order of ``COUNTERS``.
+    """Return the Redis hash field for a counter with these labels, given in the order of the declaration.
 
     Raises ``KeyError`` for an unknown counter and ``ValueError`` for a wrong number of labels.
     """
@@ -92,7 +92,7 @@ def counter(name: str, *labels: str) -> str:
 
 
 def timed(name: str, ms: int, *labels: str) -> dict[str, int]:
-    """Return the counter increments of one measured duration in milliseconds.
+    """Return the counter increments that record one duration in milliseconds.
 
     Raises ``KeyError`` or ``ValueError`` for an unknown counter or wrong labels.
     """
@@ -103,13 +103,13 @@ def timed(name: str, ms: int, *labels: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def label(text: str) -> str:
-    """Return a text as a metrics label: printable, short, without the separator."""
+    """Return a text as a metrics label: printable, short and without the label separator."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
     return clean[:_LONGEST_LABEL] or NONE
 
 
 def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
-    """Read an entry of pending counters: its time (seconds since the epoch) and the increment of each counter."""
+    """Parse an entry of pending counters; return its time (seconds since the epoch) and the increments."""
     at, *lines = entry.decode().split("\n")
     counted: dict[str, int] = {}
     for line in lines:
@@ -119,11 +119,11 @@ def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
 
 
 def parse(field: str) -> tuple[str, tuple[str, ...]]:
-    """Split a counter's hash field into name and labels."""
+    """Split the Redis hash field of a counter into the counter's name and its labels."""
     name, *labels = field.split("|")
     return name, tuple(labels)
 
 
 def model_of(turn: Turn) -> str:
-    """Return the label of the model that works on the turn: the requested model, or the one of an escalation."""
+    """Return the metrics label of the model that works on the turn."""
     return label(turn.stage_model or turn.request.model)

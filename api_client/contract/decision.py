@@ -21,7 +21,7 @@ _ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
 
 
 class DecisionKind(OpenEnum):
-    """The decisions that a person can make; a plug-in's question may have others."""
+    """The decisions that a person can make about a suspended turn. Questions of plug-ins may allow others."""
 
     #: Accept the last good result as it is.
     APPROVE = "approve"
@@ -39,7 +39,7 @@ DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDecision:
-    """A decision on a suspended turn.
+    """A person's decision about a suspended turn.
 
     Attributes:
         by: ``key:...``, user@host, or ``timeout``.
@@ -57,12 +57,12 @@ class TurnDecision:
 
     @property
     def who(self) -> str:
-        """Describe who decided: ``key:1a2b for alice``, or the time-out."""
+        """Return who decided, for example ``key:1a2b for alice`` or ``the time-out``."""
         return " for ".join(filter(None, ["the time-out" if self.timed_out else self.by, self.for_]))
 
     @property
     def timed_out(self) -> bool:
-        """Return whether nobody decided in time."""
+        """Return whether nobody decided in time, so that a default was applied."""
         return self.by in {"", "timeout"}
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class TurnDecision:
 
     @classmethod
     def from_json(cls, text: str) -> TurnDecision | None:
-        """Read a decision that ``turn.lua`` stored; return None for an empty text or object.
+        """Decode a stored decision; return None for an empty text or object.
 
         Raises ``ValueError`` if the text is not JSON.
         """
@@ -88,7 +88,7 @@ _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_decision(kind: str, note: str, text: str, decision_id: str = "") -> None:
-    """Check the format of a decision's kind, note, text and id. Raises ``BadRequest``, which names the wrong field."""
+    """Check the format of a decision's parts. Raises ``BadRequest``, which names the invalid part."""
     if not _WORD.fullmatch(kind):
         raise BadRequest(f"decision must be a word such as {', '.join(DecisionKind)}", param="decision")
     if decision_id and not _ID.fullmatch(decision_id):

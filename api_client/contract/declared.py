@@ -22,7 +22,7 @@ Kind: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a value. ``line`` and ``column`` count from 1, and are 0 if the value comes from no text.
+    """A problem found while reading a structured value, such as a settings file.
 
     ``of_key``: the key is wrong, not its value.
     """
@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def path(self) -> str:
-        """The path to the value as people write it, with positions from 1: ``rules[2].name``."""
+        """Return the path to the wrong value as people write it, for example ``rules[2].name``."""
         return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in self.where).lstrip(".")
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """Raised for a value with one or more problems."""
+    """Raised when a value has one or more problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -52,17 +52,17 @@ class Invalid(ValueError):
 
 
 class Plain(str):
-    """A scalar that a YAML file holds without quotes: a text, a number, or true or false."""
+    """A YAML scalar that was written without quotes, so that it may be a text, a number or a boolean."""
 
 
 class Findings:
-    """Collects the problems found in the parts of a value."""
+    """Collects the problems that are found while reading the parts of a value."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def wrong(self, message: str, *where: str | int, of_key: bool = False) -> None:
-        """Add a problem of a part or, with ``of_key``, of its key."""
+        """Record a problem of the part at the path ``where`` or, with ``of_key``, of that part's key."""
         self.problems.append(Problem(where, message, of_key))
 
     def read(self, kind: Kind, value: Any, *where: str | int) -> Any:
@@ -82,18 +82,18 @@ class Findings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'NAME'?`` for the closest known name; empty without a close one."""
+    """Return ``; did you mean 'NAME'?`` with the most similar known name, or an empty string if none is similar."""
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def unknown(name: object, known: Collection[str]) -> str:
-    """Return the message about an unknown key, with the closest known key or all known keys."""
+    """Return the error message about an unknown key, with the most similar known key or all known keys."""
     return "no such key" + (nearest(str(name), known) or f"; there are: {', '.join(known)}")
 
 
 def noun_of(value: object) -> str:
-    """Describe a value's type for a message, such as ``a number``."""
+    """Return a phrase for a value's type to use in error messages, such as ``a number``."""
     nouns = {bool: "true or false", int: "a number", float: "a number", dict: "a mapping", list: "a list"}
     if isinstance(value, str):
         return "a text"
@@ -101,7 +101,7 @@ def noun_of(value: object) -> str:
 
 
 def record(kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = "it", *, blank: bool = False) -> Kind:
-    """Return a kind that reads a mapping with these keys.
+    """Return a parser for mappings that have the keys ``kinds``, each with its own parser.
 
     With ``blank``, a key without a value counts as missing; otherwise the key's kind gets None.
     """
@@ -126,7 +126,7 @@ def record(kinds: Mapping[str, Kind], needed: Collection[str] = (), noun: str = 
 
 
 def each(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> Kind:
-    """Return a kind that reads a list of values. ``noun`` names them in messages; ``single`` allows a lone value."""
+    """Return a parser for lists whose entries are parsed by ``kind``; ``single`` allows a value without a list."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if single and (value is None or isinstance(value, str)):
@@ -144,7 +144,7 @@ def each(kind: Kind, noun: str = "", most: int = 0, *, single: bool = False) -> 
 
 
 def yes(value: Any) -> bool:
-    """Read true or false."""
+    """Parse a boolean value. Raises ``ValueError`` for any other value."""
     plain = resolved(value)
     if not isinstance(plain, bool):
         raise ValueError(f"must be true or false, not {value!r:.40}")
@@ -152,7 +152,7 @@ def yes(value: Any) -> bool:
 
 
 def whole(low: int | None = None, high: int | None = None, *, also: int | None = None) -> Kind:
-    """Return a kind that reads an integer from ``low`` to ``high``, both included, or the value ``also``."""
+    """Return a parser for integers from ``low`` to ``high`` (both included), or the value ``also``."""
     limits = "" if low is None else f" from {low} to {high}" if high is not None else f", {low} or more"
     beside = "" if also is None else f", or {also}"
 
@@ -167,7 +167,7 @@ def whole(low: int | None = None, high: int | None = None, *, also: int | None =
 
 
 def word(value: Any) -> str:
-    """Read a single value as text, as written: ``12`` is a text too."""
+    """Parse a single value as text exactly as written, so that ``12`` becomes a text."""
     if value is None:
         raise ValueError("must not be empty")
     if not isinstance(value, str):
@@ -176,7 +176,7 @@ def word(value: Any) -> str:
 
 
 def one_of(names: Iterable[str]) -> Kind:
-    """Return a kind that reads one of these words, or the member of an enumeration."""
+    """Return a parser that accepts only the given words, or the members of an enumeration."""
     members = {str(name): name for name in names}
 
     def read(value: Any) -> str:
@@ -188,7 +188,7 @@ def one_of(names: Iterable[str]) -> Kind:
 
 
 def settable(made: type[Any]) -> dict[str, Field[Any]]:
-    """Return the dataclass fields that a file may set: those with a ``what`` in their metadata."""
+    """Return the fields of a dataclass that a file may set, by name."""
     return {one.name: one for one in fields(made) if "what" in one.metadata}
 
 
@@ -198,13 +198,13 @@ def default_of(one: Field[Any]) -> Any:
 
 
 def fields_of(made: type[Any]) -> Kind:
-    """Return a kind that reads the arguments of a dataclass, converted by the types of its settable fields."""
+    """Return a parser for mappings with the settable fields of a dataclass, converted by their types."""
     hints = typing.get_type_hints(made)
     return record({name: kind_of(hints[name]) for name in settable(made)})
 
 
 def kind_of(hint: Any) -> Kind:
-    """Return the kind for a type: str, int, bool, an enumeration, a tuple of these, or any mapping."""
+    """Return the parser for values of a type: str, int, bool, an enumeration, a tuple of these, or a mapping."""
     origin = typing.get_origin(hint)
     if origin is tuple:
         return each(kind_of(typing.get_args(hint)[0]), single=True)
@@ -217,7 +217,7 @@ def kind_of(hint: Any) -> Kind:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Read a mapping with any keys and values."""
+    """Parse a mapping with arbitrary keys and values."""
     if not isinstance(value, Mapping):
         raise ValueError(f"must be a mapping, not {noun_of(value)}")
     return {key: resolved(item) for key, item in value.items()}
@@ -230,7 +230,7 @@ _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9]\d{0,15})(?:\.\d{0,15})?|\.\d{1,15})(?:[
 
 
 def resolved(value: Any) -> Any:
-    """Replace plain scalars in a value by the bool, number or text that they spell."""
+    """Replace every unquoted YAML scalar in a value by the boolean, number or text that it spells."""
     if isinstance(value, Mapping):
         return {key: resolved(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -15,7 +15,7 @@ from api_client.contract.word_tables import table_beside
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """The words of one kind of error.
+    """The texts that explain one kind of error to users and operators.
 
     Attributes:
         de, en: templates of what happened and of what the reader can do; the second may be empty.
@@ -34,7 +34,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def words_of(code: str, locale: str) -> tuple[str, str]:
-    """Return what happened and what to do, in German for ``de`` and otherwise in English.
+    """Return two sentences in the user's language: what happened, and what to do about it.
 
     Raises ``KeyError`` for an unknown code.
     """
@@ -43,7 +43,7 @@ def words_of(code: str, locale: str) -> tuple[str, str]:
 
 
 def sentence(code: str, locale: str, **values: object) -> str:
-    """Return an error for a user: what happened, then what to do.
+    """Return the explanation of an error for a user: what happened, followed by what to do.
 
     Raises ``KeyError`` for an unknown code or a missing value of its template.
     """

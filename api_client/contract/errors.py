@@ -12,7 +12,7 @@ from api_client.contract.store_refusals import StoreRefusal
 
 
 class HelixError(Exception):
-    """Base class of the errors that helix-turns raises on purpose.
+    """Base class of all errors that this package raises on purpose.
 
     ``turn_ids`` lists turns that were stored nevertheless.
     """
@@ -22,7 +22,7 @@ class HelixError(Exception):
 
 
 class SettingsError(HelixError):
-    """Settings are wrong. ``problems`` has one line for each problem."""
+    """Raised when settings are invalid. ``problems`` holds one line of text for each problem."""
 
     code = "invalid_settings"
 
@@ -35,7 +35,7 @@ class SettingsError(HelixError):
 
 
 class BadRequest(HelixError):
-    """A request that can never succeed. ``param`` names the wrong field."""
+    """Raised for a request that can never succeed. ``param`` names the invalid field."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class BadRequest(HelixError):
 
 
 class TurnNotFound(HelixError):
-    """The turn does not exist or belongs to another owner; callers cannot tell the two apart on purpose."""
+    """Raised when a turn does not exist or belongs to another owner; both cases look the same to the caller."""
 
     code = "turn_not_found"
 
@@ -54,7 +54,7 @@ class TurnNotFound(HelixError):
 
 
 class IdempotencyConflict(HelixError):
-    """The idempotency key was used before with another request body."""
+    """Raised when an idempotency key was used before with a different request body."""
 
     code = "idempotency_key_reused"
 
@@ -64,7 +64,7 @@ class IdempotencyConflict(HelixError):
 
 
 class SessionBusy(HelixError):
-    """The session still works on another turn, and the request asked for ``reject`` in that case."""
+    """Raised when the session still works on another turn and the request should be rejected in that case."""
 
     code = "session_busy"
 
@@ -75,7 +75,7 @@ class SessionBusy(HelixError):
 
 
 class NotAdmitted(HelixError):
-    """An admission refuses a turn, in words for its caller. ``seconds``: when to come again; 0: not as it is.
+    """Raised when an admission check refuses a turn. ``seconds`` says when to try again; 0 means never unchanged.
 
     ``kind``: what the turn was refused for, in a word; empty where the code says it all. ``resets_at``: when there is
     room again at the latest, in seconds since the epoch; 0: not known.
@@ -91,7 +91,7 @@ class NotAdmitted(HelixError):
 
 
 class NotFinished(HelixError):
-    """The request needs a finished turn, or a dead letter."""
+    """Raised when a request needs a turn that has finished, or a turn that failed for good."""
 
     code = "turn_not_finished"
 
@@ -101,7 +101,7 @@ class NotFinished(HelixError):
 
 
 class KeyNotFound(HelixError):
-    """No active API key has this name."""
+    """Raised when no active API key has the given name."""
 
     code = "key_not_found"
 
@@ -110,7 +110,10 @@ class KeyNotFound(HelixError):
 
 
 class NotSuspended(HelixError):
-    """A decision arrived for a turn that waits for none. ``why`` says what became of the turn."""
+    """Raised when a decision arrives for a turn that does not wait for a decision.
+
+    ``why`` describes the turn's state.
+    """
 
     code = "turn_not_suspended"
 
@@ -121,7 +124,7 @@ class NotSuspended(HelixError):
 
 
 class StoreUnavailable(HelixError):
-    """The store does not answer or refuses to write. A repeat of the request is safe.
+    """Raised when the store does not answer or refuses to write. Repeating the request is safe.
 
     ``refusal`` is set if the store answered with a refusal.
     """
@@ -138,6 +141,6 @@ class StoreUnavailable(HelixError):
 
 
 class RestoreRefused(HelixError):
-    """The archive is incomplete, or the installation is not empty. The message says which, and what to do."""
+    """Raised when a backup is incomplete or the target is not empty; the message says what to do."""
 
     code = "restore_refused"

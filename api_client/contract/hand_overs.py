@@ -15,10 +15,10 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Return whether ``during`` of an ``attempt.lost`` event means a hand-over; otherwise the worker died or froze."""
+    """Return whether a worker lost an attempt by handing it over, rather than by dying or freezing."""
     return during not in {"running", "validating", ""}
 
 
 def handed_over(during: str) -> str:
-    """Describe a hand-over for operators, such as ``handed over: its worker was stopped``."""
+    """Return a description of a hand-over for operators, such as ``handed over: its worker was stopped``."""
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"

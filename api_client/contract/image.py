@@ -23,24 +23,24 @@ _PATH = re.compile(r"\binput/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: its file name, and its content in base64."""
+    """An image that a user sent: its file name and its content in base64."""
 
     name: str
     data: str
 
     @property
     def content(self) -> bytes:
-        """The bytes of the file."""
+        """Return the decoded content of the image file."""
         return b64decode(self.data)
 
     @property
     def path(self) -> str:
-        """The file's path for the agent, relative to the session's folder."""
+        """Return the path under which the agent finds the image, relative to the session's folder."""
         return f"input/{self.name}"
 
 
 def read_image(url: str) -> Image:
-    """Read the image in a ``data:`` URL. No other URL is ever fetched.
+    """Decode the image in a ``data:`` URL. Other URLs are refused, because images are never fetched.
 
     Raises ``ValueError`` if the URL holds no base64, too many bytes, or another type of file.
     """
@@ -62,7 +62,7 @@ def data_url(name: str, content: bytes) -> str:
 
 
 def images_named(text: str) -> list[str]:
-    """Return the distinct names of image files that a text mentions."""
+    """Return the names of image files that a text mentions, each name once."""
     return list(dict.fromkeys(_PATH.findall(text)))
 
 

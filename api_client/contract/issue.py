@@ -14,7 +14,7 @@ from api_client.contract.annotated import READ
 
 
 class Severity(StrEnum):
-    """The severity of an issue."""
+    """How serious an issue is: errors prevent the acceptance of an answer, warnings do not."""
 
     #: The answer cannot be accepted; causes a retry.
     ERROR = "error"
@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValidationIssue:
-    """One problem of an answer.
+    """A problem that a validator found in an answer.
 
     Attributes:
         code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.validators.codes``).
@@ -72,7 +72,7 @@ class ValidationIssue:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ValidationIssue:
-        """Read an issue from its wire form; unknown keys are ignored.
+        """Create an issue from its JSON form and ignore unknown keys.
 
         A missing key, or one of another type, gets its field's default or an empty text. An unknown severity means
         error.
@@ -93,16 +93,16 @@ _WIRE: list[tuple[str, Callable[[Any], Any], Any]] = [
 
 
 def read_issues(value: Any) -> tuple[ValidationIssue, ...]:
-    """Read the issues of a JSON list; entries that are no objects are skipped."""
+    """Create issues from a JSON list, skipping entries that are not objects."""
     listed = value if isinstance(value, list | tuple) else ()
     return tuple(ValidationIssue.from_dict(each) for each in listed if isinstance(each, Mapping))
 
 
 def issues_data(issues: Iterable[ValidationIssue]) -> list[dict[str, Any]]:
-    """Return issues in their wire form: a JSON-ready list."""
+    """Return issues as a JSON-ready list of dictionaries."""
     return [issue.to_dict() for issue in issues]
 
 
 def error_codes(issues: Iterable[ValidationIssue]) -> tuple[str, ...]:
-    """Return the distinct codes of the errors among issues, in the order in which they were found."""
+    """Return the codes of all issues that are errors, each code once, in order of appearance."""
     return tuple(dict.fromkeys(issue.code for issue in issues if issue.is_error))

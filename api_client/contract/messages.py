@@ -25,14 +25,14 @@ _WORDS = table_beside(__file__)
 
 
 def line_of(issue: ValidationIssue) -> str:
-    """Format an issue as one line: code, file and line if it is in a file, and message."""
+    """Format an issue as one line of text: its code, its place in a file if known, and its message."""
     file, line, message = issue.file, issue.line, issue.message
     place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
     return f"{issue.code}: {place}{message}"
 
 
 def broken_off(why: str, locale: str, reason: str) -> str:
-    """Explain in the user's language why there is no answer. ``reason`` is the runner's English sentence."""
+    """Return a sentence in the user's language that explains why an agent run gave no answer."""
     if locale != "de":
         return words_of(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
     known = _WORDS.get(f"broken_off_{why}")
@@ -45,7 +45,7 @@ def broken_off(why: str, locale: str, reason: str) -> str:
 
 
 def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
-    """Return the message for a turn that ended with this outcome (one of ``ENDED``), with its reasons in ``lines``.
+    """Return the message to the user about a turn without an answer, with the reasons ``lines``.
 
     ``code`` is the kind of error, whose advice is more precise: a temporary error needs no administrator.
     """
@@ -56,7 +56,7 @@ def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
 
 
 def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
-    """Return the message for a turn that a person rejected or that nobody decided in time."""
+    """Return the message to the user about a turn that a person rejected or nobody decided in time."""
     if timed_out:
         why = _say("nobody_decided", locale)
     elif said := note.strip():
@@ -67,7 +67,7 @@ def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> st
 
 
 def consulted(prompt: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt for another model after the first one failed: the task and the problems so far.
+    """Return the prompt for another model after the first model failed: the task and the known problems.
 
     The other model starts afresh and must give a whole answer.
     """
@@ -76,7 +76,7 @@ def consulted(prompt: str, locale: str, hints: list[str]) -> str:
 
 
 def asked_again(note: str, locale: str, hints: list[str]) -> str:
-    """Return the prompt for the agent when a person asks for another attempt."""
+    """Return the prompt with which an agent tries again after a person's ``note``."""
     lines = [_say("person_says", locale), "", note.strip()]
     return "\n".join(lines + (["", _say("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else []))
 

@@ -35,7 +35,7 @@ _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A notification.
+    """A notification about an event that somebody should know of, such as a failed turn.
 
     Attributes:
         kind: one of ``KINDS``.
@@ -58,11 +58,11 @@ class Notice:
 
     @property
     def notice_id(self) -> str:
-        """The id by which receivers recognise repeated deliveries."""
+        """Return the id by which receivers recognise repeated deliveries of the same notification."""
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def body(self) -> str:
-        """Return the JSON to send: OpenAI's event object."""
+        """Return the notification as JSON in the form of OpenAI's webhook events."""
         data: dict[str, Any] = {
             "id": self.notice_id,
             "object": "event",
@@ -75,7 +75,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A notification in the outbox.
+    """A notification that waits in the outbox for its delivery.
 
     Attributes:
         body: the JSON to send.
@@ -92,12 +92,12 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """The kind of the notification."""
+        """Return the kind of the notification, such as ``response.completed``."""
         return str(json.loads(self.body)["type"])
 
     @property
     def delay(self) -> float:
-        """Seconds until the next delivery after this one."""
+        """Return how many seconds to wait before the next attempt to deliver, which grow with the number of tries."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,13 +106,13 @@ class Entry:
         return {**data, "error": self.error, "body": self.body}
 
     def stored(self) -> str:
-        """Return the entry as the store keeps it."""
+        """Return the entry as JSON for the store."""
         data = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
         return json.dumps({**data, "taken": list(self.taken)})
 
     @classmethod
     def read(cls, notice_id: str, text: bytes) -> Entry:
-        """Read a stored entry."""
+        """Create an entry from its id and the JSON that ``stored`` returned."""
         data: dict[str, Any] = json.loads(text)
         return cls(
             notice_id=notice_id,
@@ -125,7 +125,7 @@ class Entry:
 
 
 def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
-    """Return the headers of a delivery, signed as OpenAI signs (Standard Webhooks); unsigned without a secret.
+    """Return the HTTP headers for delivering a webhook, with a signature if there is a secret.
 
     ``secret`` is ``whsec_`` and base64, or any text. ``notice_id`` is the same for each delivery. ``now`` is in
     seconds since the epoch; receivers refuse old ones. Raises ``ValueError`` if the text after ``whsec_`` is not

@@ -20,7 +20,7 @@ BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 
 def installed_validators() -> Mapping[str, EntryPoint]:
-    """Return the entry points of installed validators by name. Packages cannot replace a built-in name."""
+    """Return the entry points of installed validator packages by validator name, without the built-in names."""
     return _installed(tuple(sys.path))
 
 
@@ -30,12 +30,12 @@ def _installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 
 def offered_validators() -> tuple[str, ...]:
-    """Return all validator names that are offered here: built-in first, then installed ones, sorted."""
+    """Return the names of all validators available here: the built-in ones first, then the installed ones."""
     return (*BUILT_IN, *installed_validators())
 
 
 def askable(active: Collection[str]) -> tuple[str, ...]:
-    """Return the validator names that a request may use: those offered here, and those active by the settings.
+    """Return the validator names that a request may use: those available here and those active by the settings.
 
     An operator may activate a validator on a relay that lacks its package; the workers then offer it.
     """
@@ -43,5 +43,5 @@ def askable(active: Collection[str]) -> tuple[str, ...]:
 
 
 def not_offered(name: str, offered: Sequence[str]) -> str:
-    """Return the message about an unknown validator: the closest name and all offered ones."""
+    """Return the error message about an unknown validator; it suggests the closest name and lists all names."""
     return f"unknown validator {name[:80]!r}{nearest(name, offered)} (offered: {', '.join(offered) or 'none'})"

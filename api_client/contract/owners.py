@@ -11,28 +11,28 @@ LOCAL_OWNER = "local"
 
 
 def owner_of_key(key: str) -> str:
-    """Return the owner of an API key in HELIX_API_KEYS."""
+    """Return the owner id for an API key from the setting HELIX_API_KEYS."""
     return _owner(b"helix-owner", key)
 
 
 def owner_of_name(name: str) -> str:
-    """Return the owner of the named keys in the keys file."""
+    """Return the owner id for all API keys that have this name in the keys file."""
     return _owner(b"helix-owner-name", name)
 
 
 def owner_of_user(owner: str, user: str) -> str:
-    """Return the owner of one user of a forwarding key."""
+    """Return the owner id for one user on whose behalf a forwarding API key is used."""
     return _owner(b"helix-owner-user", f"{owner}\0{user}")
 
 
 def owner_named(said: str) -> str:
-    """Return the owner that a person typed: a name, a hash, or the form of ``shown_owner``."""
+    """Return the owner id for what an operator typed: a key's name, an owner id, or an owner as displayed."""
     last = said.rpartition("/")[2]
     return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
 
 
 def shown_owner(owner: str, holder: str) -> str:
-    """Format an owner for operators: its name, or the key's name and the user's hash.
+    """Format an owner for operators: the key's name, followed by the owner id for one of several users.
 
     ``holder`` is the owner that the turn's key names; empty without a key.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def parts_of(package: str, name: str) -> list[Any]:
-    """Return the attribute ``name`` of each module of a package that has it, in the order of module names.
+    """Return the attribute ``name`` of every module of a package that has such an attribute, ordered by module name.
 
     The package's own ``registry`` module is skipped.
     """

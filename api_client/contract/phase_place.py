@@ -31,20 +31,20 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: 
 
 
 def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
-    """Return the session of an owner's phases in a directory: its phases run one at a time, in order."""
+    """Return the id of the session in which an owner's phases of a directory run one after the other."""
     whose = directory if owner == LOCAL_OWNER else f"{owner}\n{directory}"
     return f"phases-{session_digest(whose)}"
 
 
 def phases_folder(request: TurnRequest) -> PurePosixPath:
-    """Return the folder of a phase turn's phases, relative to HELIX_ROOT; each phase has a subfolder."""
+    """Return the folder with the results of a request's phases, relative to HELIX_ROOT; each phase has a subfolder."""
     if request.owner == LOCAL_OWNER:
         return PurePosixPath(directory_of(request)) / PHASES
     return PurePosixPath(PRIVATE) / phase_session(directory_of(request), request.owner)
 
 
 def input_file(root: Path, request: TurnRequest, path: str) -> Path:
-    """Locate an input file of a phase: in the directory, or among the owner's phases (``phases/ID/output/``)."""
+    """Return the path of a phase's input file, which is in the phase's directory or is another phase's result."""
     first, *rest = PurePosixPath(path).parts
     if first == PHASES:
         return root.joinpath(phases_folder(request), *rest)
@@ -52,12 +52,12 @@ def input_file(root: Path, request: TurnRequest, path: str) -> Path:
 
 
 def directory_of(request: TurnRequest) -> str:
-    """Return the folder of a turn's phases.yaml, relative to HELIX_ROOT."""
+    """Return the folder that holds the phases.yaml of a request, relative to HELIX_ROOT."""
     return str(request.work_data.get("directory", ""))
 
 
 def directory_problem(root: Path, directory: str) -> str:
-    """Return why phases cannot run in a directory; empty if they can. Symbolic links are not followed.
+    """Return why phases cannot run in a directory; an empty string if they can.
 
     ``directory`` is relative to ``root``, which is HELIX_ROOT.
     """
@@ -70,7 +70,7 @@ def directory_problem(root: Path, directory: str) -> str:
 
 
 def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
-    """Return a problem for each input file that is a folder, a link or a pipe. A missing file may still appear."""
+    """Return a problem for each input file of the phases that is a folder, a link or a pipe."""
     return [
         Problem(("phases", number, "input_files", place), problem)
         for number, (phase, request) in enumerate(zip(phases, requests, strict=True))
@@ -80,7 +80,7 @@ def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnR
 
 
 def input_problem(root: Path, request: TurnRequest, path: str) -> str:
-    """Return why a path cannot be an input file; empty for a plain file and for one that does not exist yet."""
+    """Return why a path cannot be an input file; an empty string for a plain file or a file that is still missing."""
     place = input_file(root, request, path)
     if ".helix" in place.relative_to(root).parts:
         return f"{path[:80]!r} is part of the installation, not of the project"
@@ -89,7 +89,7 @@ def input_problem(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def kind_at(root: Path, path: str) -> str:
-    """Describe what lies at a path below ``root``, such as ``a plain file``; empty for nothing. Follows no links."""
+    """Return what is at a path below ``root``, such as ``a plain file``; an empty string if nothing is there."""
     place, kind = root, "a folder"
     for part in PurePosixPath(path).parts:
         if kind != "a folder":

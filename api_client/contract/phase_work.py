@@ -25,17 +25,17 @@ AFTER = "after"
 
 
 def work_data(phase: Phase, directory: str) -> dict[str, Any]:
-    """Return the data of a phase's turn: the phase, and the folder of its file relative to HELIX_ROOT."""
+    """Return the data to attach to a turn that runs a workflow phase; ``directory`` is relative to HELIX_ROOT."""
     return {"phase": phase.id, "directory": directory, "definition": phase.to_dict()}
 
 
 def phase_of(request: TurnRequest) -> Phase:
-    """Read the phase of a turn. Raises ``PhaseError`` if a newer version wrote it."""
+    """Return the workflow phase that a request runs. Raises ``PhaseError`` if the phase cannot be read."""
     return Phase.from_dict(request.work_data.get("definition"))
 
 
 class PhaseWork(WorkKind):
-    """A phase: the result is the files in its folder, checked by gates and a verifier."""
+    """Turns that run one phase of a workflow and whose result is a set of files."""
 
     name = PHASE
     tasks: Mapping[str, TaskDeclaration] = {
@@ -51,18 +51,18 @@ class PhaseWork(WorkKind):
         phase_of(request)
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath:
-        """Return the folder of the phase."""
+        """Return the folder for the phase's files, relative to HELIX_ROOT."""
         return phases_folder(request) / str(request.work_data["definition"]["id"])
 
     def describe(self, request: TurnRequest) -> str:
-        """Describe the turn: the phase and its directory."""
+        """Return a short description of the turn for people: the phase and its directory."""
         return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
 
     def repeat(self, request: TurnRequest) -> TurnRequest:
-        """Return the request for a replay, without the dependency on the turn before."""
+        """Return the request for a replay of the turn, without its dependency on the preceding turn."""
         data = {name: value for name, value in request.work_data.items() if name != AFTER}
         return replace(request, work_data=data)
 
     def count_judged(self, decision: str) -> Mapping[str, int]:
-        """Count verified outputs by decision."""
+        """Return the counter increments for a verified phase result, by decision."""
         return {counter("phase.judged", decision): 1}

@@ -58,11 +58,11 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 
 
 class UnusablePlugin(LookupError):
-    """A plug-in that is not installed or cannot be imported. The message names it and the reason."""
+    """Raised when a plug-in is not installed or cannot be imported; the message says which and why."""
 
 
 def find_plugins(group: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name, without importing them. Our own win over others of the same name."""
+    """Return the installed entry points of a group by name, without importing them."""
     return _find(group, tuple(sys.path))
 
 
@@ -79,12 +79,12 @@ def _is_ours(entry: EntryPoint) -> bool:
 
 
 def is_known(group: str, name: str) -> bool:
-    """Return whether an installed plug-in or a package of this project has this name."""
+    """Return whether an installed plug-in, or a plug-in package of this project, has this name."""
     return name in PACKAGES.get(group, {}) or name in find_plugins(group)
 
 
 def why_missing(group: str, name: str) -> str:
-    """Return a sentence if one of our own plug-ins is not installed; otherwise an empty text."""
+    """Return why one of this project's own plug-ins cannot be used; an empty string if there is no problem."""
     from importlib.util import find_spec
 
     package = PACKAGES.get(group, {}).get(name)
@@ -96,7 +96,7 @@ def why_missing(group: str, name: str) -> str:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the object of an entry point.
+    """Import the plug-in ``name`` of an entry point group and return its object.
 
     Raises:
         UnusablePlugin: the plug-in is not installed, or importing it fails.

@@ -53,7 +53,7 @@ Reader = tuple[str, Callable[[str], Any]]
 
 
 def _readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
-    """Map each stored name to its field's name and reader."""
+    """Map the stored name of each field to the field's name and the function that parses its value."""
     return {
         _STORED_AS.get(each.name, each.name): (each.name, _READ[str(each.type)])
         for each in fields(record)
@@ -67,7 +67,7 @@ _NEEDED = frozenset(each.name for each in fields(Turn) if each.default is MISSIN
 
 
 def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """The fields of a turn among stored ones, by their names."""
+    """Parse the stored fields that belong to a turn, and return their values by field name."""
     found = {}
     for key, value in stored.items():
         if reader := _TURN.get(key):
@@ -77,7 +77,7 @@ def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 
 def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """Read a turn from its stored hash and those of its texts that were fetched.
+    """Build a turn from the Redis hash of its record and from its long texts, if those were fetched.
 
     Raises ``ValueError`` if the data is not a turn's record.
     """
@@ -93,7 +93,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
 
 
 def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
-    """Return an unfinished turn with newer stored fields. Raises ``ValueError`` if they do not fit."""
+    """Return a copy of an unfinished turn with newer stored fields. Raises ``ValueError`` for invalid fields."""
     try:
         return replace(turn, **_turn_values(changed))
     except (AttributeError, TypeError) as error:  # JSON of another shape
@@ -106,17 +106,17 @@ ASKED = "request"
 
 
 def is_apart(stored: Mapping[bytes, bytes]) -> bool:
-    """Return whether long texts of this record are stored separately."""
+    """Return whether the long texts of this turn record are stored separately."""
     return b"apart" in stored
 
 
 def elsewhere(name: str) -> str:
-    """Return the name of the fact that refers to the text of fact ``name`` (see ``turns/record/encoding.py``)."""
+    """Return the name of the field that stores a reference instead of the text of field ``name``."""
     return name + _IN
 
 
 def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[AttemptRecord]:
-    """Read the attempts of a stored hash, oldest first. ``asked`` is the user's message.
+    """Build the attempts of a turn from a Redis hash, oldest first. ``asked`` is the user's message.
 
     Raises ``ValueError`` if a field has an unknown format.
     """
@@ -124,7 +124,7 @@ def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[Atte
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
-    """Group the stored texts by attempt number and name. Raises ``ValueError`` for a field without a number."""
+    """Group stored attempt fields by attempt number. Raises ``ValueError`` for a field without a number."""
     by_number: dict[int, dict[str, str]] = {}
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")
@@ -133,12 +133,12 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
 
 
 def attempts_of(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
-    """Build the attempts from their stored facts, in order of their numbers."""
+    """Build attempts from their stored fields, ordered by attempt number."""
     return [attempt_of(number, facts[number], asked) for number in sorted(facts)]
 
 
 def attempt_of(number: int, facts: Mapping[str, str], asked: str = "") -> AttemptRecord:
-    """Build one attempt from its stored facts. Raises ``ValueError`` if a fact has an unknown format."""
+    """Build one attempt from its stored fields. Raises ``ValueError`` if a field has an unknown format."""
     found: dict[str, Any] = {}
     for stored, text in _with_texts(facts, asked).items():
         if reader := _ATTEMPT.get(stored):
@@ -148,7 +148,7 @@ def attempt_of(number: int, facts: Mapping[str, str], asked: str = "") -> Attemp
 
 
 def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
-    """Return the facts with the texts that other facts hold filled in."""
+    """Return the stored fields of an attempt with references replaced by the texts they refer to."""
     texts = {**facts, ASKED: asked}
     found = {
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
@@ -158,7 +158,7 @@ def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
 
 @frozen(slots=True)
 class FieldChanges(Generic[T]):
-    """New values for some fields of a record. Create it with ``changes_of``, which is typed."""
+    """New values for some fields of a record. Create instances with ``changes_of``, which checks types."""
 
     record: Callable[..., T]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -167,19 +167,19 @@ class FieldChanges(Generic[T]):
         return FieldChanges(self.record, {**self.values, **other.values})
 
     def to_texts(self) -> dict[str, str]:
-        """Return the changes as stored texts. Fields that the record does not declare stay texts."""
+        """Return the new values as texts for the store, by field name."""
         written = _written(self.record)
         return {name: written.get(name, str)(value) for name, value in self.values.items()}
 
     @classmethod
     def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> FieldChanges[T]:
-        """Read changes from stored texts. Raises ``ValueError`` if a text does not fit its field's type."""
+        """Parse new values from stored texts. Raises ``ValueError`` if a text does not fit its field's type."""
         types = _types(record)
         return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
 
 
 def changes_of(record: Callable[P, T]) -> Callable[P, FieldChanges[T]]:
-    """Return a function that takes fields of the record by name and returns the changes."""
+    """Return a function that takes new field values of ``record`` as keyword arguments and returns the changes."""
 
     def make(*args: P.args, **values: P.kwargs) -> FieldChanges[T]:
         if args:

@@ -13,13 +13,13 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 @lru_cache(maxsize=256)  # asked several times in each run
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
-    """Return the folder of a session. An id that is no plain name is hashed, so it cannot escape the folder."""
+    """Return the folder of a session. Session ids that are not plain names are hashed."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
     return sessions_dir / (session_id if plain else f"session-{session_digest(session_id)}")
 
 
 def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
-    """Return the name of a delivery's folder. It contains the turn id, because turns of a session count attempts alike.
+    """Return the name of the folder that holds the files of one delivery of an attempt.
 
     Raises ``ValueError`` if the turn id is not a plain name.
     """
@@ -30,7 +30,7 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
 
 
 def repaired_name(delivery: str) -> str:
-    """Return the name of the folder with files of the accepted answer that the agent itself did not write."""
+    """Return the name of the folder with the accepted files that the agent itself did not write."""
     return f"{delivery}.repaired"
 
 
@@ -44,6 +44,6 @@ _FOLDER = Path(__file__).with_name("templates")
 
 @cache
 def shipped(locale: str) -> str:
-    """Return the text of the shipped template in this language, or in English if there is none."""
+    """Return the built-in session template for a language, or the English template if there is none."""
     name = locale if locale in SHIPPED else "en"
     return (_FOLDER / f"session.{name}.md.j2").read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class StoreRefusal:
-    """A reply of the store that refuses a command.
+    """Explains why the store refused a command, and what an operator can do about it.
 
     Attributes:
         word: a key of ``REFUSALS``. message: its meaning. fix: what to do. said: the server's own text.
@@ -74,7 +74,7 @@ class StoreRefusal:
 
 
 def refusal_of(error: BaseException) -> StoreRefusal | None:
-    """Return the store's refusal behind a client error; None for any other error."""
+    """Return why the store refused a command, based on the client's error; None if the error is not a refusal."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
     word = _KINDS.get(kind, found[1] if found else "")

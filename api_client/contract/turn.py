@@ -35,7 +35,7 @@ _TURN_ID = re.compile(r"turn-[0-9a-f]{32}")
 
 
 class TurnState(OpenEnum):
-    """The state of a turn. Each transition is one Lua command."""
+    """The states of a turn between its submission and its end."""
 
     #: Waits for its session, for a worker, or for the time of its next attempt.
     QUEUED = "queued"
@@ -52,7 +52,7 @@ class TurnState(OpenEnum):
 
 
 class Outcome(OpenEnum):
-    """The end of a turn: exactly one per turn, and always truthful."""
+    """The possible results of a finished turn; each finished turn has exactly one outcome."""
 
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
@@ -75,7 +75,7 @@ class Outcome(OpenEnum):
 
     @property
     def success(self) -> bool:
-        """Return whether an answer was accepted, by all active validators or by a person."""
+        """Return whether the turn's answer was accepted, by all active validators or by a person."""
         return self in _SUCCESSES
 
 
@@ -85,7 +85,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """What to do with a message that arrives while its session still works on another turn."""
+    """What happens to a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -93,7 +93,7 @@ class DoubleText(StrEnum):
 
 
 class Priority(StrEnum):
-    """Whose agents start first: those of waiting people, then those of programs (``lua/line.lua``)."""
+    """Which waiting turns start first: those of people who wait, before those of programs."""
 
     INTERACTIVE = "interactive"
     BACKGROUND = "background"
@@ -101,7 +101,7 @@ class Priority(StrEnum):
 
 @frozen(slots=True, kw_only=True)
 class TurnRequest:
-    """A caller's request. Stored once, unchanged, in the turn's record.
+    """A caller's request for one turn, stored unchanged in the turn's record.
 
     Attributes:
         model: a model id of ``HELIX_MODELS``.
@@ -159,28 +159,28 @@ class TurnRequest:
 
     @property
     def prompt(self) -> str:
-        """The user's message: the last of the conversation."""
+        """Return the user's message, which is the last message of the conversation."""
         return self.messages[-1]["content"] if self.messages else ""
 
     @property
     def shown_owner(self) -> str:
-        """The owner's name for operators; see the function ``shown_owner``."""
+        """Return the owner's name as shown to operators."""
         return shown_owner(self.owner, self.key)
 
     @property
     def reserve(self) -> tuple[int, int]:
-        """What a lost run is charged because its usage is unknown: tokens, and millionths of a US dollar."""
+        """Return the tokens and millionths of a US dollar charged for a lost run, whose usage is unknown."""
         return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
 
     def attach(self, name: str, data: object) -> TurnRequest:
-        """Return the request with an attachment under this name; None as ``data`` removes it."""
+        """Return a copy of the request with ``data`` attached under ``name``; None removes the attachment."""
         attached = {each: said for each, said in self.attached.items() if each != name}
         if data is not None:
             attached[name] = json.loads(_REQUEST_JSON.encode(data))
         return replace(self, attached=attached)
 
     def to_json(self) -> str:
-        """Return the request as stored text, with sorted keys: equal requests give equal texts.
+        """Encode the request as JSON with sorted keys, so that equal requests give equal texts.
 
         Fields that came after the first version are written only if used, so that bodies of idempotency keys stay
         the same.
@@ -191,7 +191,7 @@ class TurnRequest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:
-        """Read a stored request. Fields of newer versions are ignored. Raises ``ValueError`` otherwise."""
+        """Decode a stored request and ignore fields of newer versions. Raises ``ValueError`` if the text is invalid."""
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         known["messages"] = tuple(known.get("messages", ()))
@@ -206,7 +206,7 @@ class TurnRequest:
 
 @frozen(slots=True, kw_only=True)
 class SlotShare:
-    """An owner's share of the slots.
+    """The share of agent slots that an owner may use.
 
     Attributes:
         weight: slots relative to an owner of weight 1; 0 means 1. at_once: agents at once; 0: as the settings say.
@@ -218,14 +218,14 @@ class SlotShare:
     background: bool = False
 
     def given(self, request: TurnRequest) -> TurnRequest:
-        """Return a request with this share's weight, limit and priority."""
+        """Return a copy of a request with the weight, limit and priority of this share."""
         priority = Priority.BACKGROUND.value if self.background else request.priority
         return replace(request, weight=self.weight, at_once=self.at_once, priority=priority)
 
 
 @frozen(slots=True, kw_only=True)
 class PendingFailure:
-    """Why a turn is about to end without an answer; its ``turn.fail`` task carries this out.
+    """The reason why a turn is about to end without an answer.
 
     Attributes:
         code: stable error code (docs/errors.md).
@@ -239,13 +239,16 @@ class PendingFailure:
     why: str = ""
 
     def to_json(self) -> str:
-        """Return the failure as the turn's record stores it."""
+        """Encode the reason as JSON for the turn's record."""
         data = {"outcome": self.outcome.value, "code": self.code, "reason": self.reason}
         return json.dumps(data | ({"why": self.why} if self.why else {}))
 
     @classmethod
     def from_json(cls, text: str) -> PendingFailure | None:
-        """Read a stored failure; return None for an empty text or object. Raises ``ValueError`` for another text."""
+        """Decode a stored reason; return None for an empty text or object.
+
+        Raises ``ValueError`` for an invalid text.
+        """
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
@@ -253,7 +256,7 @@ class PendingFailure:
 
 @frozen(slots=True, kw_only=True)
 class Progress:
-    """Fields of a turn that the worker with its lease changes. Each transition writes only the fields it names.
+    """The fields of a turn's record that only the worker which holds the turn may change.
 
     Attributes:
         agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
@@ -294,7 +297,7 @@ class Progress:
 
 @frozen(slots=True, kw_only=True)
 class Turn(Progress):
-    """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 if unset.
+    """A snapshot of a turn's record. Times are in seconds since the epoch, or 0 if unset.
 
     Attributes:
         deadline_at: while the turn is suspended, the latest possible deadline: the rest of the time-out is given back.
@@ -335,7 +338,7 @@ class Turn(Progress):
 
     @property
     def models(self) -> str:
-        """The turn's model, after those that could not answer, each with its fault."""
+        """Return the models that failed to answer, each with its fault, followed by the turn's current model."""
         name, said = self.request.model, list[str]()
         while len(said) < len(self.fell) and (fell := self.fell.get(name)):
             said.append(f"{name} ({fell['fault']})")
@@ -349,16 +352,16 @@ class Turn(Progress):
 
     @property
     def max_attempts(self) -> int:
-        """Most agent runs of the turn, including those allowed later."""
+        """Return how many agent runs the turn may have, including runs that a person allowed later."""
         return self.allowed or self.request.max_attempts
 
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
-        """Return whether the turn has finished with the event of this number and time (0 if unknown) as its last."""
+        """Return whether the turn has finished and its last event has this number and time (0 if unknown)."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
         return finished and at_ms in {0, round(self.finished_at * 1000)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the turn as a JSON-ready dict, as the CLI's ``--json`` and the HTTP API show it."""
+        """Return the turn as a JSON-ready dictionary for the HTTP API and the command line."""
         data = asdict(self)
         data = {name: data[name] for name in (*Turn.__annotations__, *Progress.__annotations__)}
         data["failing"] = data["failing"] or {}
@@ -380,16 +383,16 @@ class Turn(Progress):
 
 
 def new_turn_id() -> str:
-    """Return a fresh turn id."""
+    """Return a new random turn id."""
     return f"turn-{secrets.token_hex(16)}"
 
 
 def new_session_id() -> str:
-    """Return a session id for a message that belongs to no known chat (ADR-034)."""
+    """Return a new random session id for a message that belongs to no known chat."""
     return f"session-{secrets.token_hex(16)}"
 
 
 def check_turn_id(turn_id: str) -> None:
-    """Raise ``ValueError`` if a text is not a turn id."""
+    """Raise ``ValueError`` if a text does not have the form of a turn id."""
     if not _TURN_ID.fullmatch(turn_id):
         raise ValueError(f"not a turn id: {turn_id[:80]!r}")

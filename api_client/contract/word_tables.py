@@ -8,5 +8,5 @@ from typing import Any
 
 
 def table_beside(module: str) -> dict[str, dict[str, Any]]:
-    """Load the word table beside a module, given its ``__file__``: name -> language and more -> words."""
+    """Load the TOML file with texts for users that lies beside a module, given the module's ``__file__``."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from api_client.contract.turn import TurnRequest
 
 
 class WorkKind:
-    """A kind of work. The defaults describe a chat message; other kinds override what differs.
+    """A kind of work that turns can do. This base class describes chat messages; subclasses override what differs.
 
     Attributes:
         name: its name in requests, policy files and traces.
@@ -41,33 +41,33 @@ class WorkKind:
     has_fixed_codes = False
 
     def check(self, request: TurnRequest) -> None:
-        """Check the request's data for this kind. Raises ``BadRequest`` or another error of the contract."""
+        """Check that a request is valid for this kind of work. Raises ``BadRequest`` or another ``HelixError``."""
 
     def locate_folder(self, request: TurnRequest) -> PurePosixPath | None:
-        """Return the folder of the work's files, relative to HELIX_ROOT; None for the session's folder."""
+        """Return the folder for the work's files, relative to HELIX_ROOT; None means the session's folder."""
         return None
 
     def describe(self, request: TurnRequest) -> str:
-        """Describe what the turn is about, for people."""
+        """Return a short description of the turn for people."""
         return request.prompt
 
     def repeat(self, request: TurnRequest) -> TurnRequest:
-        """Return the request for a replay."""
+        """Return the request with which a replay of the turn is submitted."""
         return request
 
     def count_judged(self, decision: str) -> Mapping[str, int]:
-        """Return the counters of a checked result besides the kernel's."""
+        """Return additional counter increments for a checked result, by counter name."""
         return {}
 
 
 class UnknownWork(WorkKind):
-    """A kind of work that is not installed here: its turns are shown, but neither submitted nor run."""
+    """Stands for a kind of work that is not installed here: its turns can be shown, but neither submitted nor run."""
 
     name = "unknown"
     in_session = answers_in_text = False
 
     def check(self, request: TurnRequest) -> None:
-        """Refuse the request with ``BadRequest``."""
+        """Refuse every request by raising ``BadRequest``."""
         raise BadRequest(f"no kind of work {request.work[:80]!r} is installed here", param="work")
 
 
@@ -75,6 +75,6 @@ CHAT, UNKNOWN = WorkKind(), UnknownWork()
 
 
 def find_work(request: TurnRequest) -> WorkKind:
-    """Return the kind of work of a request; ``UNKNOWN`` if it is not installed here."""
+    """Return the kind of work that a request asks for; ``UNKNOWN`` if that kind is not installed here."""
     kind = installed_kinds().get(request.work) if request.work else CHAT
     return kind if isinstance(kind, WorkKind) else UNKNOWN

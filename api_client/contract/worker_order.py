@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class WorkerOrder(StrEnum):
-    """An order to a worker process; without one the process takes turns."""
+    """Orders that an operator gives to a worker process. A process without an order accepts turns."""
 
     #: Take no new turns and finish those in progress, until resumed.
     QUIET = "quiet"

@@ -24,7 +24,7 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
-    """One ordered action.
+    """One entry of the audit log: who ordered which action, and whether the action was refused.
 
     Attributes:
         at: the store's time, in seconds since the epoch.
@@ -47,7 +47,7 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditGroup:
-    """The lines of one bulk action, or a single line.
+    """Entries of the audit log that belong together: those of one bulk action, or a single entry.
 
     Attributes:
         first: the newest line.
@@ -63,7 +63,7 @@ class AuditGroup:
 
 
 def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
-    """Group lines in order; a bulk action takes the position of its newest line."""
+    """Group audit entries by bulk action; a group takes the position of its newest entry."""
     groups: dict[object, AuditGroup] = {}
     for number, line in enumerate(lines):
         name = (line.bulk, line.action) if line.bulk else number
@@ -84,14 +84,14 @@ class Audit(Orders):
         self._keep = store.settings.audit_seconds
 
     async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write a line, trim lines older than ``audit_seconds``, and return the line's id."""
+        """Write an entry and return its id; entries older than the setting ``audit_seconds`` are dropped."""
         return await self._write({"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]})
 
     @asynccontextmanager
     async def place(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AsyncIterator[PlacedOrder]:
-        """Write a line before an action; if the block raises or marks the order, add the refusal to the line."""
+        """Write an entry before the action in the block; if the action fails, add the reason to the entry."""
         line, order = await self.record(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), PlacedOrder()
         try:
             yield order
@@ -102,7 +102,7 @@ class Audit(Orders):
             await self.refuse(line, order.refused)
 
     async def refuse(self, line: str, why: str | Exception) -> None:
-        """Add to a line, by its id, why its action failed. After an outage of the store the result is unknown."""
+        """Add to an entry why its action failed. Nothing is added if the store was unavailable."""
         if isinstance(why, StoreUnavailable):
             return
         name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "
@@ -114,7 +114,7 @@ class Audit(Orders):
         return written.decode()
 
     async def read(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
-        """Return the newest ``limit`` lines after ``since`` (seconds since the epoch), oldest first."""
+        """Return the newest ``limit`` entries after ``since`` (seconds since the epoch), oldest first."""
         entries = await self._ask(self._redis.xrevrange(self._key, min=f"{int(since * 1000)}-0", count=_MOST))
         refused: dict[bytes, str] = {}
         found = []

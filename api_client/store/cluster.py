@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 class SlotAway(RedisConnectionError):
-    """The slot is not at this node, or has no master at the moment."""
+    """Raised when the asked node does not serve the cluster slot, or when the slot has no master at the moment."""
 
 
 _UNKNOWN = "no node of the cluster knows the master of our keys' slot"
@@ -53,12 +53,12 @@ class _AsyncParser(AsyncDefaultParser):  # type: ignore[misc,valid-type]
 
 
 def slot_of(namespace: str) -> int:
-    """Return the slot of all keys of an installation."""
+    """Return the number of the Redis Cluster slot that holds all keys of an installation."""
     return int(key_slot(Keys(namespace).installation.encode()))
 
 
 def master_of(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
-    """Return a slot's master from the reply of host ``asked`` to CLUSTER SLOTS; None without a master. Pure."""
+    """Return the address of a slot's master from a CLUSTER SLOTS reply of the host ``asked``; None without a master."""
     for first, last, master, *_ in slots:
         if first <= slot <= last:
             host = _text(master[0])
@@ -67,7 +67,7 @@ def master_of(slots: Iterable[Any], slot: int, asked: str) -> Address | None:
 
 
 def nodes_of(slots: Iterable[Any]) -> list[Address]:
-    """Return every node named in a reply to CLUSTER SLOTS. Pure."""
+    """Return the address of every node that a CLUSTER SLOTS reply names."""
     found = [(_text(node[0]), int(node[1])) for _, _, *nodes in slots for node in nodes]
     return list(dict.fromkeys(each for each in found if each[0] not in {"", "?"}))
 
@@ -77,7 +77,7 @@ def _text(name: Any) -> str:
 
 
 class _Nodes:
-    """The nodes to ask for the slot's master, recently successful nodes first."""
+    """Remembers the nodes of a Redis Cluster, and asks recently successful nodes first for a slot's master."""
 
     def __init__(self, cluster: Cluster, namespace: str, options: Mapping[str, Any]) -> None:
         self._named, self._known = cluster.nodes, list[Address](cluster.nodes)
@@ -88,7 +88,7 @@ class _Nodes:
         return tuple(dict.fromkeys((*self._known, *self._named)))
 
     def _said(self, node: Address, replies: tuple[Mapping[str, str], Sequence[Any]]) -> Address | None:
-        """Return the slot's master if the node belongs to the majority; other nodes would name an outdated master."""
+        """Return the slot's master if the node belongs to the cluster's majority; other nodes may be outdated."""
         state, slots = replies
         found = master_of(slots, self._slot, node[0]) if state["cluster_state"] == "ok" else None
         if found:
@@ -100,10 +100,10 @@ class _Nodes:
 
 
 class Nodes(_Nodes):
-    """The nodes of a cluster, for blocking programs."""
+    """Finds the master of a Redis Cluster slot, for programs without an event loop."""
 
     def master(self) -> Address:
-        """Return the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
+        """Return the address of the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
         for node in self._in_turn():
             with redis.Redis(host=node[0], port=node[1], **self._options) as asked, suppress(RedisError, OSError):
                 pipe: Any = asked.pipeline(transaction=False)
@@ -114,10 +114,10 @@ class Nodes(_Nodes):
 
 
 class AsyncNodes(_Nodes):
-    """The nodes of a cluster, for an event loop."""
+    """Finds the master of a Redis Cluster slot, for programs with an event loop."""
 
     async def master(self) -> Address:
-        """Return the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
+        """Return the address of the slot's master. Raises ``SlotAway`` if no node of the majority answers."""
         for node in self._in_turn():
             async with aioredis.Redis(host=node[0], port=node[1], **self._options) as asked:
                 with suppress(RedisError, OSError):

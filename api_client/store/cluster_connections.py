@@ -49,7 +49,7 @@ class _AsyncTls(_AsyncToMaster, aioredis.SSLConnection):
 
 
 def pool_options(cluster: Cluster, namespace: str, options: Mapping[str, Any], *, loop: bool) -> dict[str, Any]:
-    """Return the options of a redis-py pool whose connections go to the slot's master.
+    """Return options for a redis-py pool, so that its connections go to the master of the installation's slot.
 
     ``options`` are the options of a pool for the first node.
     """

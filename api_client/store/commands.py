@@ -55,7 +55,7 @@ CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua command.
+    """A Lua script that changes or reads keys of the store in one atomic step.
 
     Attributes:
         name: the name of the file.
@@ -74,7 +74,7 @@ class Script:
     keys: int = 20
 
     def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
-        """Return ARGV for the given arguments.
+        """Return the script's arguments (ARGV) for a turn; ``values`` are named, and ``rest`` follows unnamed.
 
         Raises:
             TypeError: an argument is missing, or not declared in the command's header.
@@ -86,12 +86,12 @@ class Script:
 
 
 def load_script(path: Path, settings: Settings) -> Script:
-    """Return the command in ``path``, built for the settings."""
+    """Read a Lua script from a file and add the constants that depend on the settings."""
     return _built(path, _constants(settings))
 
 
 def line_script(path: Path, settings: Settings) -> Script:
-    """Return a command about the fair queue instead of a turn, with the needed parts of ``lua/line.lua``."""
+    """Build a Lua script about the fair queue, including the functions that it needs from ``lua/line.lua``."""
     own = path.read_text()
     common = [*_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_needed(common, own), own])
@@ -99,13 +99,13 @@ def line_script(path: Path, settings: Settings) -> Script:
 
 
 def queue_in(settings: Settings) -> str:
-    """Return the list of messages for agents if the list is in the store's database; otherwise an empty string."""
+    """Return the key of the agents' message queue if it is in the store's database, otherwise an empty string."""
     return f"{settings.namespace}:celery:{RUN_QUEUE}" if settings.has_queues else ""
 
 
 @frozen(slots=True)
 class ReleaseReply:
-    """The answer of ``release.lua``.
+    """The parsed reply of the Lua script ``release.lua``, which starts waiting turns.
 
     Attributes:
         places: occupied slots, as the store names them: ``OWNER|ID``.
@@ -117,19 +117,19 @@ class ReleaseReply:
 
     @classmethod
     def read(cls, reply: Any) -> ReleaseReply:
-        """Parse the reply. Raises ``ValueError`` if a task is malformed."""
+        """Parse a reply of ``release.lua``. Raises ``ValueError`` if the reply names an unknown task."""
         places, left = ([part.decode() for part in each] for each in reply)
         turns = zip(left[::3], left[1::3], left[2::3], strict=True)
         return cls(tuple(places), tuple((Link.parse(link), turn_id, session) for turn_id, link, session in turns))
 
 
 def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """Return KEYS of ``release.lua``, in the order of every command, with a placeholder for a turn's keys."""
+    """Return the keys (KEYS) for ``release.lua``; placeholders stand for the keys of a single turn."""
     return (*[keys.due] * 5, *_shared_keys(keys), *line_keys(keys, queue))
 
 
 def plain_script(path: Path) -> Script:
-    """Return a self-contained script, whose header names its KEYS and ARGV."""
+    """Read a Lua script that needs no constants or shared functions."""
     text = path.read_text()
     return Script(path.stem, text, _sha(text), (), rest=True)
 
@@ -139,7 +139,7 @@ def _sha(text: str) -> str:
 
 
 def command_text(path: Path) -> str:
-    """Return the text of a command's file."""
+    """Return the text of a Lua script's file."""
     return path.read_text()
 
 
@@ -199,7 +199,7 @@ def _declared(text: str) -> frozenset[str]:
 
 
 def _fields(needed: Sequence[str], own: str) -> list[str]:
-    """Return the record fields that a command reads, from its header or from its text."""
+    """Return the names of the record fields that a script reads, from its header or its code."""
     if declared := re.search(r"^-- reads: (.*)$", own, re.MULTILINE):
         return sorted({"seq", *declared[1].split()})
     code = _COMMENT.sub("", "\n".join([*needed, own]))
@@ -249,7 +249,7 @@ def _breaker_of(settings: Settings) -> list[int]:
 
 
 def _constant(name: str, value: object) -> str:
-    """Return a constant; tables become functions, because most commands do not use them."""
+    """Return the Lua declaration of a constant. Tables become functions, because most scripts do not use them."""
     if isinstance(value, int):
         return f"local {name} = {value}"
     return f"local function {name}() return {_literal(value)} end"
@@ -265,7 +265,7 @@ def _literal(value: object) -> str:
 
 @lru_cache(maxsize=256)  # the same for all commands of a turn, like `keys_of`
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
-    """Return KEYS[1..20] of every command, in the order of ``lua/record.lua`` and ``lua/line.lua``.
+    """Return the keys (KEYS) that scripts about a turn expect, in the order of ``lua/record.lua`` and ``lua/line.lua``.
 
     ``queue`` is the result of ``queue_in``.
 
@@ -284,6 +284,6 @@ def _shared_keys(keys: Keys) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
-    """Return KEYS[13..19]. Without a queue in this database, an unused key takes the queue's position."""
+    """Return the fair queue's part of a script's keys. Without ``queue``, an unused key takes its position."""
     owners = keys.turns_of("interactive"), keys.turns_of("background")
     return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, queue or keys.places)

@@ -51,7 +51,7 @@ def open_store(
     resends: int = 0,
     single: bool = False,
 ) -> aioredis.Redis:
-    """Return a pool of connections for one event loop.
+    """Return a pool of asynchronous connections to the store, for use in one event loop.
 
     ``answer_seconds`` also limits the login and questions to Sentinel. With ``single`` the pool has one connection, for
     which all callers queue.
@@ -76,7 +76,7 @@ def open_store(
 
 
 def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
-    """Return a pool of blocking connections, for threads independent of an event loop and for programs without one.
+    """Return a pool of blocking connections to the store, for threads and for programs without an event loop.
 
     Raises:
         SettingsError: no store is configured.
@@ -107,7 +107,7 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
 
 
 def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an address; ``?credential_provider=package.module.Class`` names a redis-py provider."""
+    """Return the connection options of an address; ``credential_provider`` names a class that supplies credentials."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
         try:
@@ -123,16 +123,16 @@ def _master(sentinels: Sentinels, kind: type) -> dict[str, Any]:
 
 
 class _Pool(aioredis.ConnectionPool):
-    """A pool that keeps few idle connections, so that a burst of streams leaves none behind."""
+    """Keeps only a few idle connections open, so that a burst of streams leaves no connections behind."""
 
     def make_connection(self) -> Any:
-        """Return a connection that packs commands with hiredis, faster than redis-py."""
+        """Create a connection that packs commands with hiredis, which is faster than redis-py."""
         made: Any = super().make_connection()  # type: ignore[no-untyped-call]
         made.pack_command = partial(_packed, made.pack_command)
         return made
 
     async def release(self, connection: Any) -> None:
-        """Return a connection to the pool."""
+        """Return a connection to the pool, and close idle connections above the limit."""
         await super().release(connection)
         while len(self._available_connections) > _KEPT_CONNECTIONS:
             # Removed first, so that no caller gets the closing connection.
@@ -147,7 +147,7 @@ def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
 
 
 class _SentinelPool(_Pool, SentinelConnectionPool):
-    """Connections to the master named by Sentinel."""
+    """A pool of connections to the master that Redis Sentinel names."""
 
 
 class _Single(aioredis.BlockingConnectionPool):
@@ -180,7 +180,7 @@ class _AsyncOfSentinel(AsyncSentinelManagedConnection):
 
 
 class OpenedConnection:
-    """A connection opened and authenticated by redis-py, whose transport we use directly.
+    """A connection that redis-py opened and authenticated, and whose transport is used directly.
 
     redis-py's own reading and packing would cost more than all other work with the store.
 
@@ -202,5 +202,5 @@ class OpenedConnection:
 
 
 def socket_of(connection: Any) -> Any:
-    """Return the socket of a blocking connection, for replies outside the protocol."""
+    """Return the socket of a blocking connection, to read replies that redis-py cannot parse."""
     return connection._sock  # noqa: SLF001

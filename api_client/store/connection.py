@@ -24,7 +24,7 @@ from api_client.store.connecting import NOT_YET, OpenedConnection, open_store
 
 
 class Connection:
-    """The store for the coroutines of one event loop.
+    """A connection to the store that all coroutines of one event loop share.
 
     ``connect_seconds`` limits each step of connecting and logging in, ``answer_seconds`` the silence of the store while
     a reply is due.
@@ -38,7 +38,7 @@ class Connection:
         self._opening: asyncio.Task[_Line] | None = None
 
     def ask(self, *words: Word) -> Awaitable[Any]:
-        """Return the reply to one command.
+        """Send one command to the store and return its future reply.
 
         Raises:
             RedisError: the store does not answer, or answers with an error.
@@ -50,7 +50,7 @@ class Connection:
         return await (await self._opened()).ask(words)
 
     async def another(self) -> OpenedConnection:
-        """Open another connection to the same store for a special purpose.
+        """Open and return another connection to the same store, for example for a subscription.
 
         Raises:
             RedisError: the store does not answer.
@@ -63,14 +63,14 @@ class Connection:
         return OpenedConnection(made)
 
     async def close(self) -> None:
-        """Close the connection; waiting commands fail."""
+        """Close the connection; commands that wait for a reply fail."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         if self._line:
             self._line.end(RedisConnectionError("closed"))
 
     async def _opened(self) -> _Line:
-        """Return a new pipeline, shared by all callers that wait. A cancelled caller does not cancel the others."""
+        """Return a new connection. Callers share the connection; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open(), name="store connection")
         return await asyncio.shield(self._opening)
@@ -81,7 +81,7 @@ class Connection:
 
 
 class OneConnection(Connection):
-    """A single connection for sequential commands, for pollers.
+    """A store connection that sends one command after the other, for programs that poll.
 
     Attributes:
         redis: the same connection as a redis-py client.
@@ -92,7 +92,7 @@ class OneConnection(Connection):
         self._pool = self.redis.connection_pool
 
     async def ask(self, *words: Word) -> Any:
-        """Return the reply to one command. Raises ``RedisError``."""
+        """Send one command and return its reply. Raises ``RedisError``."""
         connection = await self._pool.get_connection()
         try:
             await connection.send_command(*words)
@@ -106,7 +106,7 @@ class OneConnection(Connection):
 
 
 class _Line(asyncio.Protocol):
-    """One open connection until it is lost; ``lost`` holds the cause."""
+    """One open connection that pipelines commands until it is lost; ``lost`` holds the error that ended it."""
 
     def __init__(self, connection: OpenedConnection, answer_seconds: float) -> None:
         self.lost: Exception | None = None
@@ -122,11 +122,11 @@ class _Line(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return True unless the connection is lost or belongs to an ended event loop."""
+        """Return whether the connection can still be used by the running event loop."""
         return self.lost is None and self._loop is asyncio.get_running_loop()
 
     def ask(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
-        """Send a command and return its future reply. Raises the errors of ``Connection.ask``."""
+        """Send a command and return a future for its reply. Raises the error that closed the connection."""
         if self.lost is not None:
             raise self.lost
         packed = hiredis.pack_command(words)  # type: ignore[arg-type]  # the stub allows a single word only
@@ -178,7 +178,7 @@ class _Line(asyncio.Protocol):
             self._looking = self._loop.call_at(silent_since + self._answer_seconds, self._look)
 
     def end(self, why: RedisError) -> None:
-        """Close the connection and fail the waiting commands."""
+        """Close the connection and fail every command that waits for a reply."""
         if self.lost is not None:
             return
         self.lost = why
@@ -192,20 +192,20 @@ class _Line(asyncio.Protocol):
 
 
 class Listener(Protocol):
-    """The callbacks of a subscription, called in its event loop."""
+    """Receives what happens to a subscription. The methods are called in the subscription's event loop."""
 
     def subscribed(self, channel: bytes) -> None:
-        """Note that every subscription to the channel is confirmed, so that no message is missed from now on."""
+        """Handle the confirmation of a subscription: no message of the channel is missed from now on."""
 
     def heard(self, channel: bytes, data: bytes) -> None:
-        """Handle a message."""
+        """Handle a message that arrived on a channel."""
 
     def lost(self, error: Exception) -> None:
-        """Handle the loss of the connection and all channels. Called at most once, and not after ``end``."""
+        """Handle the loss of the connection and thereby of all channels. Called at most once, and not after ``end``."""
 
 
 class Subscription(asyncio.Protocol):
-    """One subscribed connection until it is lost or ended. For one event loop.
+    """A pub/sub connection to the store, usable until it is lost or closed.
 
     Attributes:
         heard_at: when the store last sent data, by the loop's clock.
@@ -223,11 +223,11 @@ class Subscription(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return True unless the subscription or its event loop has ended."""
+        """Return whether neither the subscription nor its event loop has ended."""
         return not self._ended and self._loop is asyncio.get_running_loop()
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe to a channel; ``Listener.subscribed`` reports the confirmation."""
+        """Subscribe to a channel. ``Listener.subscribed`` is called when the store confirms the subscription."""
         self._unconfirmed[channel] += 1
         self._transport.write(hiredis.pack_command((b"SUBSCRIBE", channel)))  # type: ignore[arg-type]
 
@@ -236,7 +236,7 @@ class Subscription(asyncio.Protocol):
         self._transport.write(hiredis.pack_command((b"UNSUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        """Pass messages and confirmations to the listener."""
+        """Parse received data and pass messages and confirmations to the listener."""
         self.heard_at = self._loop.time()
         self._reader.feed(data)
         while (said := self._reader.gets()) is not NOT_YET and not self._ended:
@@ -255,7 +255,7 @@ class Subscription(asyncio.Protocol):
                 self._listener.subscribed(said[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report a broken connection to the listener."""
+        """Report the lost connection to the listener."""
         self._lose(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _lose(self, error: Exception) -> None:
@@ -264,7 +264,7 @@ class Subscription(asyncio.Protocol):
             self._listener.lost(error)
 
     def end(self) -> None:
-        """Give the connection up."""
+        """Close the connection without telling the listener."""
         if not self._ended:
             self._ended = True
             if not self._loop.is_closed():

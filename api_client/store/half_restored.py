@@ -17,7 +17,7 @@ RESTORING = "restoring"
 
 
 def refuse_half_restored(settings: Settings) -> None:
-    """Refuse to start on a store with an unfinished restore. Blocks; an unavailable store is only logged.
+    """Raise an error if a restore of the store was begun but not finished. A store that does not answer is only logged.
 
     Raises:
         SettingsError: the restore has not finished.

@@ -23,25 +23,25 @@ _WRITTEN_MS = 60_000
 
 
 def write_mark(store: redis.Redis, namespace: str) -> None:
-    """Write a mark that proves that the store accepts writes. Raises ``RedisError``."""
+    """Write a short-lived key to prove that the store accepts writes. Raises ``RedisError``."""
     store.set(Keys(namespace).written, secrets.token_hex(8), px=_WRITTEN_MS)
 
 
 def key_of(store: redis.Redis, namespace: str) -> bytes:
-    """Return a key in the serialised form of the store's server. Raises ``RedisError``."""
+    """Return a test key as serialised by the store's server, to compare server versions. Raises ``RedisError``."""
     write_mark(store, namespace)
     return cast("bytes", store.dump(Keys(namespace).written))
 
 
 def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
-    """Restore a key for a moment. Raises ``ResponseError`` if the target cannot read the key."""
+    """Restore a serialised key for a moment. Raises ``ResponseError`` if the target server cannot read the key."""
     name = Keys(namespace).probe("restore")
     target.restore(name, 1000, key, replace=True)
     target.delete(name)
 
 
 def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
-    """Refuse a store with turns, unless a restore of this backup was interrupted there. Raises ``RestoreRefused``."""
+    """Raise ``RestoreRefused`` if a store holds turns, unless a restore of the same backup was interrupted there."""
     keys = Keys(namespace)
     begun = target.hget(keys.installation, RESTORING)
     if begun is not None:
@@ -67,7 +67,7 @@ def _literal(namespace: str) -> str:
 
 
 def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
-    """Copy every key of the namespace from a backup's server into the store; return the number of keys.
+    """Copy every key of an installation from a backup's server into the store; return the number of keys.
 
     During the copy the store is marked with the digest of the backup.
 

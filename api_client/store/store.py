@@ -46,7 +46,7 @@ _PATIENCE_SECONDS = 4.0
 
 
 class Store:
-    """The store for one event loop. Failed requests raise ``StoreUnavailable``.
+    """Sends commands to the Redis store from one event loop. Failed requests raise ``StoreUnavailable``.
 
     Frequent commands share one connection (``send``, ``change``), at a third of the processor time. Other commands use
     a connection each, and may block (WAIT), listen, or return megabytes.
@@ -59,7 +59,7 @@ class Store:
     """
 
     def __init__(self, settings: Settings, one: OneConnection | None = None) -> None:
-        """Create the store. ``one`` is a connection to share, which its owner closes."""
+        """Create the store client. ``one`` is an existing connection to share, which its owner closes."""
         self.settings = require_store(settings)
         self._sentinels = Sentinels.parse(self.settings.store_url)
         connect, answer = _CONNECT_SECONDS, _ANSWER_SECONDS
@@ -73,21 +73,21 @@ class Store:
 
     @property
     def has_queues(self) -> bool:
-        """Return True if Celery's queues are in the same database, so that one command can change both."""
+        """Return whether Celery's queues are in the store's database, so that one command can change both."""
         return self.settings.has_queues
 
     @property
     def namespace(self) -> str:
-        """Return the prefix of every key."""
+        """Return the prefix of all keys of this installation."""
         return self.settings.namespace
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to the store."""
         await self._connection.close()
         await self.redis.aclose()
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
-        """Wait a few seconds for a reply of ``redis``.
+        """Wait a few seconds for a reply of the client ``redis``, and return the reply.
 
         Raises:
             StoreUnavailable: no reply, or an error.
@@ -100,7 +100,7 @@ class Store:
 
     @contextlib.contextmanager
     def housekeeping(self, what: str) -> Iterator[None]:
-        """Suppress errors of housekeeping during a submission; the next submission and doctor try again.
+        """Log errors of housekeeping inside the block instead of raising them, so that submissions do not fail.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -117,7 +117,7 @@ class Store:
             log.error("housekeeping.failed", what=what, error=self.troubles[what])
 
     async def memory(self) -> dict[str, Any]:
-        """Return the server's memory figures (``INFO memory``).
+        """Return the memory figures of the store's server (``INFO memory``).
 
         Raises:
             StoreUnavailable: see ``ask``.
@@ -133,45 +133,45 @@ class Store:
         return found
 
     async def note(self, field: str, value: str) -> None:
-        """Store a fact of the installation, such as ``GC_AT``. Raises ``StoreUnavailable``."""
+        """Store a fact about the installation under a name such as ``GC_AT``. Raises ``StoreUnavailable``."""
         await self.ask(self.redis.hset(self.keys.installation, field, value))
 
     async def noted(self, field: str) -> str:
-        """Return a stored fact of the installation, or an empty string. Raises ``StoreUnavailable``."""
+        """Return a stored fact about the installation, or an empty string. Raises ``StoreUnavailable``."""
         return (await self.ask(self.redis.hget(self.keys.installation, field)) or b"").decode()
 
     def command(self, path: Path) -> Script:
-        """Return the Lua command in a file, for ``change``."""
+        """Load the Lua script in a file, for use with ``change``."""
         return load_script(path, self.settings)
 
     async def change(
         self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
     ) -> Any:
-        """Run a Lua command on a turn's keys; ``values`` are its arguments. Raises ``StoreUnavailable``."""
+        """Run a Lua script on the keys of a turn and return its reply; ``values`` are the script's named arguments."""
         keys = (*turn_keys(self.settings.namespace, turn_id, session_id, self._queue)[: command.keys], *more_keys)
         words = ("EVALSHA", command.sha, len(keys), *keys, *command.words(turn_id, values))
         return await self._answered(words, command.text)
 
     async def send(self, *words: Word) -> Any:
-        """Return the raw reply to one command, which may be executed twice. Raises ``StoreUnavailable``."""
+        """Send one command and return its raw reply. After a lost connection the command may be executed twice."""
         return await self._answered(words)
 
     async def hash(self, key: str) -> dict[bytes, bytes]:
-        """Return a whole hash, empty if it does not exist. Raises ``StoreUnavailable``."""
+        """Return all fields of a Redis hash; an empty dict if the key does not exist. Raises ``StoreUnavailable``."""
         reply = await self.send("HGETALL", key)
         return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
 
     async def clock_ms(self) -> int:
-        """Return the store's clock in milliseconds since the epoch. Raises ``StoreUnavailable``."""
+        """Return the time of the store's clock in milliseconds since the epoch. Raises ``StoreUnavailable``."""
         seconds, micros = await self.send("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """Run a self-contained script, possibly twice. Raises ``StoreUnavailable``."""
+        """Run a self-contained Lua script and return its reply. After a lost connection the script may run twice."""
         return await self._answered(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
     async def _answered(self, words: tuple[Word, ...], script: str = "") -> Any:
-        """Return the reply to a command, loading its ``script`` if the store does not know it."""
+        """Send a command and return its reply; load the Lua ``script`` first if the store does not know it."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 try:
@@ -185,11 +185,11 @@ class Store:
             raise unavailable(error) from error
 
     async def asked(self, *words: Word) -> Any:
-        """Return the reply to one command within seconds. Raises ``RedisError`` itself."""
+        """Send one command and return its reply. Raises ``RedisError`` instead of ``StoreUnavailable``."""
         return await self._sent(words)
 
     async def listen(self, listener: Listener) -> Subscription:
-        """Open a subscription for channels. Raises ``RedisError``."""
+        """Open a pub/sub connection that reports to ``listener``. Raises ``RedisError``."""
         return Subscription(await self._connection.another(), listener)
 
     async def _sent(self, words: tuple[Word, ...]) -> Any:
@@ -200,7 +200,7 @@ class Store:
             return await self._connection.ask(*words)
 
     async def settle(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
-        """Wait until the turn up to event ``seq`` is as durable as HELIX_DURABILITY demands.
+        """Wait until a turn's events up to ``seq`` are stored as durably as HELIX_DURABILITY demands.
 
         ``everysec`` needs the server's kernel, ``power`` the disk, ``replicated`` the replicas. ``at_ms`` is the time
         of the event by the store's clock; 0 for now.
@@ -234,7 +234,7 @@ class Store:
         raise StoreUnavailable(_UNCONFIRMED[durability])
 
     async def require_taken(self, at_ms: int = 0) -> None:
-        """Check that answered writes have reached the server's kernel, which fails if its disk is full.
+        """Raise ``StoreUnavailable`` if the server cannot write to its disk, for example because the disk is full.
 
         The server appends to its file after the reply, so this check must be a separate command. A full disk refuses
         later writes, so a later accepted write (a worker's report) proves earlier writes.
@@ -259,13 +259,13 @@ class Store:
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """Convert a failed reply into an error for callers, with the store's own words if it refused."""
+    """Convert an error of the store's client into ``StoreUnavailable``, with the server's message if it refused."""
     text = " ".join(str(error).split())[:160]
     return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", refusal_of(error))
 
 
 def heed_cancellation() -> None:
-    """Raise a cancellation that the store's client swallowed, which can happen on Python 3.11.
+    """Raise ``CancelledError`` if the store's client swallowed a cancellation of the current task.
 
     Raises:
         CancelledError: the running task was cancelled.

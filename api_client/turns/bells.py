@@ -26,14 +26,14 @@ _CONFIRM_SECONDS = 2.0
 
 @dataclass(slots=True, eq=False)
 class Ear:
-    """One reader's subscription to a channel."""
+    """One reader's subscription to the wake-up channel of a turn."""
 
     _heard: deque[bytes] = field(default_factory=deque)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
     _lost: Exception | None = None
 
     async def next(self, seconds: float) -> bytes | None:
-        """Return the next event or ``LOOK``; None after ``seconds`` without an event.
+        """Return the next event, ``LOOK`` if the log must be read again, or None after ``seconds`` of silence.
 
         Raises:
             RedisError, OSError: the connection was lost, and events with it.
@@ -70,7 +70,7 @@ class _Channel:
 
 
 class Bells:
-    """The channel subscriptions of one client, over one connection opened for the first reader."""
+    """Shares one pub/sub connection of a client among all readers that wait for events of turns."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class Bells:
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncIterator[Ear]:
-        """Subscribe to a channel; inside the block no event is missed silently.
+        """Subscribe to the channel ``name`` and yield the subscription, which ends with the block.
 
         Raises:
             RedisError, OSError: the store does not answer.
@@ -104,13 +104,13 @@ class Bells:
             self._leave(key, channel, ear)
 
     async def close(self) -> None:
-        """Close the connection; remaining readers receive an error."""
+        """Close the connection; the remaining readers receive a connection error."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
         self.lost(RedisConnectionError("the client was closed"))
 
     async def _opened(self) -> Subscription:
-        """Return a new connection, shared by all callers that wait. A cancelled caller does not cancel the others."""
+        """Return a new connection. Callers share the connection; cancelling one caller does not cancel the others."""
         if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
             self._opening = asyncio.create_task(self._open(), name="bells")
         return await asyncio.shield(self._opening)
@@ -143,12 +143,12 @@ class Bells:
             self._line.unsubscribe(key)
 
     def subscribed(self, channel: bytes) -> None:
-        """Note that the store confirmed a subscription."""
+        """Record that the store confirmed the subscription to a channel."""
         if found := self._channels.get(channel):
             found.confirmed.set()
 
     def heard(self, channel: bytes, data: bytes) -> None:
-        """Deliver an event to the readers of a channel."""
+        """Deliver an event to all readers of a channel."""
         if found := self._channels.get(channel):
             for ear in found.ears:
                 ear.hear(data)

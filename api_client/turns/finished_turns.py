@@ -18,14 +18,17 @@ _IDLE_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The turns of one batch, which ended before ``until`` (milliseconds of the store's clock)."""
+    """A batch of finished turns, which all ended before ``until`` (milliseconds of the store's clock)."""
 
     turn_ids: tuple[str, ...]
     until: int
 
 
 class FinishedTurns:
-    """Finished turns from a cursor on. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Reads finished turns in batches, and remembers the position in the store.
+
+    Methods may raise ``StoreUnavailable``.
+    """
 
     def __init__(self, store: Store, reader: str) -> None:
         self._redis, self._ask, self._clock_ms = store.redis, store.ask, store.clock_ms
@@ -34,7 +37,7 @@ class FinishedTurns:
         self._life = int(store.settings.retention_seconds)
 
     async def begin(self, since_seconds: float | None = None) -> None:
-        """Set the cursor to ``since_seconds`` ago; None continues at the stored cursor, or starts now."""
+        """Start reading at turns that finished ``since_seconds`` ago; None continues at the stored position."""
         now = await self._clock_ms()
         if since_seconds is None:
             await self._ask(self._redis.set(self._cursor, now, nx=True, ex=self._life))
@@ -42,7 +45,7 @@ class FinishedTurns:
             await self._note(now - round(since_seconds * 1000))
 
     async def next(self, size: int) -> Batch | None:
-        """Return the next batch of about ``size`` turns; None if no turn waits."""
+        """Return the next batch of about ``size`` finished turns, or None if there are none."""
         now = await self._clock_ms()
         since = int(await self._ask(self._redis.get(self._cursor)) or now)
         if since > now:
@@ -62,16 +65,16 @@ class FinishedTurns:
         return Batch(turn_ids=tuple(ids), until=last + 1)
 
     async def sent(self, batch: Batch) -> None:
-        """Advance the cursor behind a processed batch."""
+        """Mark a batch as processed, so that reading continues after it."""
         await self._note(batch.until)
 
     async def waiting(self, longer_than: float) -> int | None:
-        """Count unread turns that ended more than ``longer_than`` seconds ago; None without a cursor."""
+        """Count unread turns that ended more than ``longer_than`` seconds ago; None if reading has never begun."""
         until = await self._clock_ms() - round(longer_than * 1000)
         if not (since := await self._ask(self._redis.get(self._cursor))):
             return None
         return int(await self._ask(self._redis.zcount(self._keys.finished, int(since), f"({until}")))
 
     async def _note(self, until: int) -> None:
-        """Store the cursor with the lifetime of turns, so that an abandoned reader leaves nothing."""
+        """Store the reading position; it expires like a turn, so that an abandoned reader leaves nothing behind."""
         await self._ask(self._redis.set(self._cursor, until, ex=self._life))

@@ -25,7 +25,7 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 
 
 class Inbox:
-    """Lists suspended turns and stores decisions.
+    """Lists turns that wait for a person's decision, and stores decisions.
 
     Every method raises ``StoreUnavailable`` if the store does not answer.
     """
@@ -38,7 +38,7 @@ class Inbox:
         self._decide = store.command(_DECIDE)
 
     async def suspended(self, *, owner: str | None = None) -> list[Turn]:
-        """Return the suspended turns of ``owner``, or of all owners, longest waiting first."""
+        """Return the suspended turns of ``owner``, or of all owners; the longest waiting turn comes first."""
         found: list[Turn] = []
         for turn_id in await self._ask(self._redis.zrange(self._store.keys.suspended, 0, -1)):
             with suppress(TurnNotFound):  # the turn was decided and deleted meanwhile, or has another owner
@@ -60,7 +60,7 @@ class Inbox:
         suspended_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Answer the open question of a suspended turn by the choice ``kind``, and return the turn's new record.
+        """Answer the open question of a suspended turn with the choice ``kind``, and return the turn's new record.
 
         The order is recorded first. Repeating the call with the same ``decision_id`` is safe. ``by``
         is the verified identity of the person, ``name`` the unverified name, ``text`` an edited answer,

@@ -15,7 +15,10 @@ from api_client.turns.submitter import Submitter
 
 
 class Phases:
-    """Submits phases. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Submits the phases of a workflow as turns.
+
+    Every method raises ``StoreUnavailable`` if the store does not answer.
+    """
 
     def __init__(self, store: Store, submitter: Submitter) -> None:
         self._store, self._submitter = store, submitter
@@ -25,7 +28,7 @@ class Phases:
     async def submit(
         self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
     ) -> list[str]:
-        """Store one turn per phase, to run in order, and return the turns' ids.
+        """Store one turn per phase, to run one after the other, and return the ids of the turns.
 
         A failed phase stops the later phases.
 
@@ -59,9 +62,9 @@ class Phases:
         return turn_ids
 
     async def read_folders(self) -> list[str]:
-        """Return the folders in which phases ran, relative to HELIX_ROOT."""
+        """Return the folders in which phases have run, relative to HELIX_ROOT."""
         return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(self._folders))]
 
     async def forget_folders(self, folders: Sequence[str]) -> None:
-        """Forget folders that no longer exist."""
+        """Remove folders that no longer exist from the stored list of folders."""
         await self._store.ask(self._store.redis.srem(self._folders, *folders))

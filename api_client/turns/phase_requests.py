@@ -18,7 +18,7 @@ from api_client.contract.turn import SlotShare, TurnRequest
 
 
 def folder_of(directory: str) -> str:
-    """Return the normalised folder of a phases.yaml, relative to HELIX_ROOT.
+    """Normalise the path of a folder that holds a phases.yaml; the path is relative to HELIX_ROOT.
 
     Raises:
         BadRequest: phases may not use a folder of this name.
@@ -29,7 +29,7 @@ def folder_of(directory: str) -> str:
 
 
 def granted(settings: Settings, directory: str, holder: str) -> bool:
-    """Return whether HELIX_PHASE_DIRECTORIES grants the folder to the keys of this owner."""
+    """Return whether the setting HELIX_PHASE_DIRECTORIES lets the owner ``holder`` run phases in this folder."""
     path = PurePosixPath(directory)
     grants = (entry.partition("=") for entry in settings.phase_directories)
     return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
@@ -50,7 +50,7 @@ def requests_of(
     key: str = "",
     share: SlotShare | None = None,
 ) -> list[TurnRequest]:
-    """Return one request per phase. The preceding turn is added when that turn has been stored.
+    """Build one turn request per workflow phase, in the order of the phases.
 
     ``deadline_seconds`` counts for each phase from its first start; see ``TurnRequest`` for ``attached``. ``operator``
     says that the caller has operator rights, so that gates may run programs without a sandbox.

@@ -13,7 +13,7 @@ from api_client.interruptions.registry import question_kind
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """Return the proposal of a suspended turn as a dictionary: attempt, text, issues and folder of files.
+    """Return the answer proposed to the person who decides about a suspended turn: attempt, text, issues and files.
 
     ``files`` is relative to HELIX_ROOT, and empty without files. The decision ``edit`` accepts the folder's content at
     that time.

@@ -24,7 +24,7 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOutline:
-    """The events of a turn without ``attempt.output``, and the number of output pieces left out."""
+    """The events of a turn without the pieces of output, and the number of pieces that were left out."""
 
     events: tuple[Event, ...]
     pieces: int
@@ -36,7 +36,7 @@ _OUTLINE, _PLACE = (Path(__file__).with_name("lua") / name for name in ("outline
 
 
 class TurnReader:
-    """Reads turns. With ``owner`` a method finds only turns of this owner.
+    """Reads turns, their attempts and their events from the store.
 
     Every method raises ``TurnNotFound`` if the turn does not exist or has another owner, and ``StoreUnavailable`` if
     the store does not answer.
@@ -50,7 +50,7 @@ class TurnReader:
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Return the record of a turn."""
+        """Return the record of a turn. Raises ``TurnNotFound``."""
         try:
             keys = keys_of(self._store.namespace, turn_id)
         except ValueError as error:
@@ -80,7 +80,7 @@ class TurnReader:
         return replace(event, data=data)
 
     async def _long_answer(self, turn_id: str, place: str) -> bytes:
-        """Return a long answer, stored as a fact of an attempt or, after a cleanup, with the turn."""
+        """Return a long answer, which is stored with an attempt or, after a cleanup, with the turn."""
         keys = keys_of(self._store.namespace, turn_id)
         pipe = self._redis.pipeline(transaction=False)
         pipe.hget(keys.attempts(turn_id), place)
@@ -89,7 +89,7 @@ class TurnReader:
         return bytes(fact if fact is not None else own or b"")
 
     async def _confirm(self, turn_id: str, seq: int, at_ms: int) -> None:
-        """Wait once until the end of a turn is as durable as HELIX_DURABILITY demands. Raises the errors of ``get``."""
+        """Wait until the end of a turn is stored as durably as HELIX_DURABILITY demands."""
         if turn_id not in self._confirmed:
             await self._store.settle(turn_id, seq, at_ms)
             self._confirmed[turn_id] = None
@@ -97,7 +97,7 @@ class TurnReader:
                 self._confirmed.pop(next(iter(self._confirmed)))
 
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
-        """Return the turn's attempts, oldest first."""
+        """Return the records of the turn's attempts, oldest first."""
         turn = await self.get(turn_id, owner=owner)
         key = keys_of(self._store.namespace, turn_id).attempts(turn_id)
         found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
@@ -112,13 +112,13 @@ class TurnReader:
         )
 
     async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
-        """Return all events of the turn so far, without waiting."""
+        """Return all events that the turn has stored so far, without waiting for more."""
         await self.get(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
         return [await self._whole(turn_id, event) for event in found]
 
     async def outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
-        """Return the turn's events so far, without the output pieces."""
+        """Return the turn's events so far without the pieces of output, which are only counted."""
         await self.get(turn_id, owner=owner)
         log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask
         events: list[Event] = []
@@ -132,11 +132,11 @@ class TurnReader:
         return LogOutline(events=tuple(events), pieces=pieces)
 
     async def close(self) -> None:
-        """Close the subscriptions; remaining followers receive an error."""
+        """Close all subscriptions; readers that still follow a turn receive a connection error."""
         await self._bells.close()
 
     async def followers(self, turn_id: str) -> int:
-        """Count the clients that follow the turn now; all readers of one client count as one."""
+        """Return how many clients follow the turn now; several readers in one client count once."""
         bell = keys_of(self._store.namespace, turn_id).bell(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
         return int(count)
@@ -152,7 +152,7 @@ class TurnReader:
         ping_seconds: float | None = None,
         new: bool = False,
     ) -> AsyncGenerator[Event | None]:
-        """Yield every event after number ``after``, once and in order, until the turn has finished.
+        """Yield every event of the turn after number ``after``, once and in order, until the turn has finished.
 
         Yields ``None`` after each ``ping_seconds`` of silence. If ``epoch`` or ``after`` belong to another history, all
         events are sent from the start. An event ``log.reset`` means that the store lost events, and that all events

@@ -19,19 +19,22 @@ _LONGEST_ID = 255
 
 
 class RequestCheck(Admission):
-    """An admission that refuses requests that can never work."""
+    """Refuses submitted requests that can never succeed, such as requests for an unknown model."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request unchanged. Raises the errors of ``check``."""
+        """Check a submission and return its request unchanged.
+
+        Raises ``BadRequest`` if the request can never succeed.
+        """
         check(turn.request, self._settings)
         return turn.request
 
 
 def check(request: TurnRequest, settings: Settings) -> None:
-    """Refuse a request that can never work.
+    """Raise ``BadRequest`` for a request that can never succeed, such as a request for an unknown model.
 
     Raises:
         BadRequest: names the invalid field.
@@ -61,7 +64,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
 
 
 def _check_texts(request: TurnRequest) -> None:
-    """Refuse half of a surrogate pair, which Python accepts in a text and no store can save."""
+    """Raise ``BadRequest`` if a text holds half a surrogate pair, which Python allows but no store can save."""
     for name in _FIELDS:
         value = getattr(request, name)
         if value and not _can_be_stored(value):

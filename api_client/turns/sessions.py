@@ -14,7 +14,7 @@ from api_client.workers.reports import waiting_messages
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """The position of a waiting turn.
+    """The place of a waiting turn in its queue.
 
     Attributes:
         before: the unfinished turns of its session ahead of the turn.
@@ -26,14 +26,17 @@ class QueuePlace:
 
 
 class Sessions:
-    """The lists of unfinished turns. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Reads which turns of a session are unfinished.
+
+    Every method raises ``StoreUnavailable`` if the store does not answer.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._place = line_script(_PLACE, store.settings)
 
     async def place(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Return the position of a waiting turn, within its session or among all turns that wait for an agent."""
+        """Return the place of a waiting turn, within its session or among all turns that wait for an agent."""
         found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)
@@ -43,7 +46,10 @@ class Sessions:
         return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
     async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
-        """Return the ids of a session's unfinished turns, in order. ``turn_id`` may be any id of the session."""
+        """Return the ids of a session's unfinished turns, in order.
+
+        ``turn_id`` may be the id of any turn in the session.
+        """
         found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
         return [each.decode() for each in found]
 
@@ -52,7 +58,7 @@ class Sessions:
         return bool(await self._store.ask(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:
-        """Have the session's idle agent stopped; return the name of its worker, or an empty string."""
+        """Request that the session's idle agent is stopped; return its worker's name, or an empty string."""
         key = self._store.keys.affinity(session_id)
         found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
         return (found or b"").decode()
@@ -62,5 +68,5 @@ class Sessions:
 
 
 def session_files_key(store: Store) -> str:
-    """Return the key of the hash that says where each session's files are stored."""
+    """Return the key of the Redis hash that records where the files of each session are stored."""
     return store.keys.files

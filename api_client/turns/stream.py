@@ -38,7 +38,7 @@ _RECONNECT_SECONDS = 0.25
 
 
 class Position(NamedTuple):
-    """The last event a reader saw: its number and its time in milliseconds, 0 if unknown."""
+    """The last event that a reader saw: its number and its time in milliseconds (0 if unknown)."""
 
     seq: int
     at: int = 0
@@ -49,13 +49,13 @@ Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 
 class EndUnreadable(Exception):
-    """The turn has ended with an event of an unknown form."""
+    """Raised when the last event of a turn has a form that this version cannot read."""
 
 
 async def follow(
     ask: Ask, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield every event behind ``after`` once and in order; ``None`` after ``ping_seconds`` of silence.
+    """Yield every event of a turn after position ``after``, once and in order; None after ``ping_seconds`` of silence.
 
     An event ``log.reset`` says that the store lost events, and that all events follow from the start.
 
@@ -91,7 +91,10 @@ async def follow(
 async def _listen(
     ask: Ask, bell: Ear, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Yield the events of one connection: from the log, then from the channel, and from the log again after a gap."""
+    """Yield a turn's events over one connection: stored events first, then live events.
+
+    Gaps are filled from the log.
+    """
     log_key = keys_of(namespace, turn_id).log(turn_id)
     behind, page, unread = True, "", False
     while True:
@@ -133,7 +136,7 @@ async def _listen(
 
 
 async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
-    """Return every event of the turn so far. Raises ``RedisError`` if the store does not answer."""
+    """Return all events that a turn has stored so far. Raises ``RedisError`` if the store does not answer."""
     log_key, found, start = keys_of(namespace, turn_id).log(turn_id), list[Event](), "-"
     while True:
         entries: list[Any] = await redis.xrange(log_key, min=start, count=_PAGE) or []

@@ -23,7 +23,7 @@ _DAY_MS = 86_400_000
 def arguments(
     request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool
 ) -> dict[str, Word]:
-    """Return the arguments of ``submit.lua``.
+    """Return the named arguments of the Lua script ``submit.lua``, which stores a request as a turn.
 
     Args:
         request: the request of the turn.
@@ -64,7 +64,7 @@ def arguments(
 
 
 def asked_of(request: TurnRequest) -> TurnRequest:
-    """Return the request without fields filled in by admissions, as the caller sent it."""
+    """Return the request as the caller sent it, without the fields that admission checks filled in."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     asked = {name: data for name, data in request.attached.items() if name not in request.filled}
     return replace(
@@ -82,7 +82,7 @@ def asked_of(request: TurnRequest) -> TurnRequest:
 
 
 def digest(request: TurnRequest, settings: Settings) -> str:
-    """Return a hash that identifies a request among those with the same idempotency key.
+    """Return a hash of a request, to detect that an idempotency key is reused for a different request.
 
     A default language does not count, so that a key survives a change of HELIX_LOCALE.
     """
@@ -94,5 +94,5 @@ def digest(request: TurnRequest, settings: Settings) -> str:
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
-    """Return the lifetime of an idempotency key in milliseconds: a day longer than the turn's."""
+    """Return how many milliseconds an idempotency key is kept: one day longer than its turn."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS

@@ -27,7 +27,7 @@ _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 
 
 class Submitter:
-    """Stores and announces turns."""
+    """Checks new turns, stores them and announces them to workers."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Submitter:
         admissions: Sequence[Admission],
         closed: Callable[[str, float], HelixError],
     ) -> None:
-        """``closed`` makes the error that says why, and until when, no new turns are stored."""
+        """Create a submitter; ``closed`` builds the error that says why, and until when, new turns are refused."""
         self._store, self._admissions, self._closed = store, admissions, closed
         self._settings = store.settings
         self._line = TurnLine(store, announcer)
@@ -46,11 +46,11 @@ class Submitter:
 
     @staticmethod
     def new_id() -> str:
-        """Return an id for a new turn, usable in repeated submissions."""
+        """Return a random id for a new turn, so that the caller can repeat a submission with the same id."""
         return new_turn_id()
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
-        """Store a turn and announce it; return its id, or the earlier turn's id for a repeated idempotency key.
+        """Store and announce a turn, and return its id. A repeated idempotency key returns the id of the earlier turn.
 
         Repeating the call with the same ``turn_id`` is safe. After the return the turn survives the death of any
         process, and with ``HELIX_DURABILITY=power`` a loss of power.
@@ -100,14 +100,14 @@ class Submitter:
         return turn_id
 
     async def admit(self, turn_id: str, request: TurnRequest, key: str) -> Submission:
-        """Let every admission check and complete a turn. Raises the errors of ``submit``."""
+        """Run every admission check on a request, and return the submission as the checks completed it."""
         turn = Submission(turn_id=turn_id, request=request, idempotency_key=key)
         for each in self._admissions:
             turn = replace(turn, request=await each.admit(turn))
         return turn
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Let every admission reserve what the turns need; release everything if one refuses."""
+        """Reserve what the turns need in every admission; release all reservations if one admission refuses."""
         try:
             for each in self._admissions:
                 await each.hold(turns)

@@ -46,14 +46,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileMissing(HelixError):
-    """The turn or this machine has no such file."""
+    """Raised when a turn has no file of this name, or when this machine does not store the file."""
 
     code = "file_not_found"
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFile:
-    """A file of an answer.
+    """A file that belongs to the answer of a turn.
 
     Attributes:
         path: the path relative to the output folder.
@@ -67,13 +67,13 @@ class TurnFile:
 
     @property
     def is_image(self) -> bool:
-        """Return True for an image that every browser can show."""
+        """Return whether the file is an image that every browser can show."""
         return self.type in IMAGES.values()
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """A file with a signed link.
+    """A file of an answer with a signed download link.
 
     Attributes:
         file: the file.
@@ -93,7 +93,7 @@ class LinkedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A folder of answer files, ``parts`` below our own folder ``base``.
+    """A folder that may contain files of an answer: ``parts`` names it below the folder ``base``.
 
     From earlier attempts (``beside``) only additional files count; the accepted attempt names the answer's own files.
     """
@@ -106,7 +106,7 @@ class _Place:
         return not (self.beside and path.startswith("ADR-"))
 
     def walk(self, kept: StoredFiles | None) -> Iterator[tuple[str, int]]:
-        """Yield paths and sizes of the files. Raises ``OSError`` if the folder does not exist."""
+        """Yield the path and size of each file in the folder. Raises ``OSError`` if the folder does not exist."""
         if kept:
             above = self._above
             for path, size in kept.sizes.items():
@@ -118,7 +118,7 @@ class _Place:
             yield from _walk(_folder(self.base, self.parts, stack), "")
 
     def open(self, path: str, kept: StoredFiles | None) -> tuple[int, int]:
-        """Return a descriptor and the size of a file. Raises ``OSError`` if no such file may be sent."""
+        """Open a file and return its descriptor and size. Raises ``OSError`` if no file of this path may be sent."""
         if kept:
             return kept.open(self._above + path)
         *above, name = path.split("/")
@@ -136,7 +136,7 @@ class _Place:
 
 
 async def kept_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles | None:
-    """Return the stored files of a turn's session; None if the files are on a disk."""
+    """Return the stored files of the turn's session; None if the session's files are on a local disk."""
     in_session = find_work(turn.request).in_session
     return await sessions.read(turn.request.session_id) if sessions and in_session else None
 
@@ -144,7 +144,7 @@ async def kept_files(sessions: StoredSessions | None, turn: Turn) -> StoredFiles
 def files_of(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: StoredFiles | None = None
 ) -> list[TurnFile]:
-    """Return the files of an accepted answer by name, at most ``MOST_FILES``; none before acceptance."""
+    """Return the files of a turn's accepted answer, sorted by name: at most ``MOST_FILES``, none before acceptance."""
     found: dict[str, TurnFile] = {}
     for place in _places(settings, turn, attempts):
         with suppress(OSError):
@@ -157,7 +157,7 @@ def files_of(
 def open_file(
     settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: StoredFiles | None = None
 ) -> tuple[TurnFile, int]:
-    """Return a file of the answer, and an open descriptor that the caller closes.
+    """Open a file of a turn's answer; return the file and a descriptor that the caller must close.
 
     Raises:
         FileMissing: no plain file of this path exists inside the folder, or a link leads to it.
@@ -173,12 +173,15 @@ def open_file(
 
 
 def type_of(path: str) -> str:
-    """Return the media type for a file name."""
+    """Return the media type for a path, based on its file extension."""
     return _TYPES.get(PurePosixPath(path).suffix.lower(), _BYTES)
 
 
 def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_Place]:
-    """Yield the folders that may contain the answer's files; the first folder with a file wins."""
+    """Yield the folders that may contain the answer's files.
+
+    If two folders have the same file, the first folder wins.
+    """
     if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
@@ -201,7 +204,7 @@ def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -
 
 
 def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
-    """Open the folder ``parts`` below ``base`` until the stack closes.
+    """Open the folder ``parts`` below ``base`` without following links; the stack closes the returned descriptor.
 
     Raises ``OSError`` if missing or behind a link.
     """
@@ -231,7 +234,7 @@ def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
 
 
 def _is_plain(facts: os.stat_result) -> bool:
-    """Return True for a regular file with a single name; another name may belong to a foreign file."""
+    """Return whether this is a regular file without further hard links, which may belong to another user."""
     return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
 
 

@@ -11,7 +11,7 @@ from api_client.store.commands import LINE_UP, RELEASE, ReleaseReply, line_scrip
 
 
 class TurnLine:
-    """Starts turns in fair order between owners. Each method may raise ``StoreUnavailable``."""
+    """Starts waiting turns so that owners take turns. Each method may raise ``StoreUnavailable``."""
 
     def __init__(self, store: Store, announcer: Announcer) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class TurnLine:
         self._release = line_script(RELEASE, store.settings)
 
     async def up(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
-        """Queue the session's next turn; a turn that ran before or is gone is left to the reaper.
+        """Put a session's next turn into the fair queue. Turns that ran before are left to the recovery of due turns.
 
         ``since`` is the creation time of the preceding turn in seconds since the epoch, from which the session has
         waited.
@@ -37,7 +37,7 @@ class TurnLine:
             await self.release()
 
     async def release(self) -> None:
-        """Announce the turns that the fair queue releases."""
+        """Announce the turns that may leave the fair queue now, so that workers start them."""
         keys = release_keys(self._store.keys, queue_in(self._store.settings))
         found = ReleaseReply.read(await self._store.run(self._release, keys, [""]))
         for link, each, session_id in found.left:

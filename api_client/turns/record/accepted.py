@@ -17,7 +17,7 @@ from api_client.turns.record.moves import Move
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedAnswer:
-    """The values to publish and commit.
+    """An accepted answer with everything that is needed to publish it and to finish its turn.
 
     Attributes:
         move: the transition that ends the turn.
@@ -30,7 +30,7 @@ class AcceptedAnswer:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """Encode the answer for the record; ``stored`` are the facts of its attempt, see ``encode``."""
+        """Encode the answer as JSON for the turn's record; ``stored`` holds the stored facts of its attempt."""
         data = {"move": encode(self.move, stored).to_dict(), "delivery": self.delivery, "mended": self.mended}
         texts = self.move.texts.events  # JSON already
         events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
@@ -38,7 +38,7 @@ class AcceptedAnswer:
 
     @classmethod
     def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> AcceptedAnswer:
-        """Decode an accepted answer; ``stored`` returns the facts of an attempt by its number.
+        """Decode an answer from its JSON; ``stored`` returns the stored facts of an attempt by its number.
 
         Raises:
             ValueError: the text is not an accepted answer.

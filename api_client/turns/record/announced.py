@@ -25,7 +25,7 @@ _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedTurn:
-    """An announced turn that no worker holds.
+    """A turn whose task was announced to the workers and that no worker has claimed yet.
 
     Attributes:
         turn_id: the turn's id.
@@ -44,13 +44,13 @@ class AnnouncedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The message at the head of a queue, whose turn was announced at ``at``; None if that turn does not wait."""
+    """The oldest message of a queue: its turn was announced at ``at``; None if that turn does not wait."""
 
     at: int | None
 
 
 def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
-    """Return the announced turn of a record; None if the turn is held, suspended, delayed or not announced."""
+    """Build the announced turn from its record; return None for a held, suspended, delayed or not announced turn."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
         return None
@@ -70,7 +70,10 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
 
 
 def look_again_at(turn: AnnouncedTurn, head: Head | None, now: int, announce_ms: int) -> int | None:
-    """Return when to check the turn again; None to announce it now. ``head`` is None for an empty queue."""
+    """Return when to check a waiting turn again, or None to announce the turn now. An empty queue has no ``head``.
+
+    ``head`` is None for an empty queue.
+    """
     over = turn.deadline_at and turn.deadline_at <= now
     if head is None or over or turn.at > now:  # an announcement in the future: the clock was set back
         return None

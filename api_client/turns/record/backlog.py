@@ -24,7 +24,7 @@ _LUA = Path(__file__).with_name("lua") / "put_off.lua"
 
 
 class Backlog:
-    """The due turns, compared with the messages in Celery's queues."""
+    """Compares due turns with the messages in Celery's queues, to find the turns whose messages still wait."""
 
     def __init__(self, settings: Settings, store: Redis) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class Backlog:
         self._script = store.register_script(_LUA.read_text())
 
     async def empty(self) -> bool:
-        """Return whether there are no unfinished turns and no unfolded counters.
+        """Return whether the store has neither unfinished turns nor counters that still must be added up.
 
         Raises:
             RedisError: the store does not answer.
@@ -46,7 +46,7 @@ class Backlog:
         return not await self._store.exists(self._keys.due, self._keys.pending)
 
     async def due(self, now: int, limit: int) -> list[tuple[str, float]]:
-        """Return the due turns with their scores, longest waiting first. ``now`` is in milliseconds.
+        """Return the ids and scores of at most ``limit`` due turns, longest waiting first. ``now`` is in milliseconds.
 
         Raises:
             RedisError: the store does not answer.
@@ -55,7 +55,7 @@ class Backlog:
         return [(turn_id.decode(), score) for turn_id, score in found]
 
     async def put_off(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
-        """Put off the turns whose announcements still wait, and return the ids of the other turns.
+        """Postpone the check of due turns whose messages still wait in a queue; return the ids of the other turns.
 
         Raises:
             RedisError: the store does not answer.
@@ -82,7 +82,7 @@ class Backlog:
         return others
 
     async def _announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
-        """Return the announced turns in order; None for other turns and damaged records."""
+        """Return the announced turn for each due turn, in order; None if its record is damaged or not announced."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:
@@ -100,7 +100,7 @@ class Backlog:
             return None
 
     async def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
-        """Return the head of each queue; None for an empty queue."""
+        """Return the oldest message of each queue by the queue's name; None for an empty queue."""
         prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
         pipe = self._broker.pipeline(transaction=False)
         for name in names:
@@ -117,7 +117,7 @@ class Backlog:
 
 
 def _turn_of(raw: bytes) -> str:
-    """Return the turn named by a Celery message; empty for a probe or a foreign message."""
+    """Return the turn id in a Celery message; an empty string for a message that names no turn."""
     try:
         _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
         return str(kwargs["turn_id"])

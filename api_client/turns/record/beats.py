@@ -19,12 +19,12 @@ _TURNS_A_COMMAND = 250
 
 
 def script_text() -> str:
-    """Return the text of the Lua command."""
+    """Return the source of the Lua script that renews leases."""
     return _LUA.read_text()
 
 
 class Beats:
-    """Renews leases over one connection, for a single thread."""
+    """Renews the leases of running turns over a separate connection. For use by a single thread."""
 
     def __init__(self, settings: Settings, store: redis.Redis) -> None:
         self._keys = Keys(settings.namespace)
@@ -33,7 +33,7 @@ class Beats:
         self._script = store.register_script(script_text())
 
     def open(self) -> None:
-        """Connect and load the Lua command, so that the first renewal is fast.
+        """Connect and load the Lua script, so that the first renewal is fast.
 
         Raises:
             RedisError: the store does not answer.
@@ -41,7 +41,7 @@ class Beats:
         self._redis.script_load(self._script.script)
 
     def renew(self, claims: Sequence[Claim]) -> dict[str, tuple[str, str]]:
-        """Renew the leases of the claims in one round trip.
+        """Renew the leases of several claimed turns in one round trip; return the store's reply for each turn id.
 
         Returns:
             By token: ``held``, ``fenced`` or ``damaged``, and the reason why the turn must stop, or an empty string.

@@ -20,7 +20,7 @@ _JUMP_SECONDS = 1.0
 
 
 class Clocks:
-    """Compares the store's clock with the local clock at each look, in seconds.
+    """Compares the store's clock with the local clock repeatedly, to detect jumps of the store's clock.
 
     ``jumped_back`` is True if the store's clock was set back since the last look, which makes due turns seem far away.
     """
@@ -32,12 +32,12 @@ class Clocks:
         self.jumped_back = False
 
     def rest(self) -> None:
-        """Forget the last look, so that clock changes in idle times are ignored."""
+        """Forget the last comparison, so that clock changes during idle times are ignored."""
         self._last = None
         self.jumped_back = False
 
     def look(self, monotonic: float, server: float) -> bool:
-        """Record a look at both clocks; return True if the store's clock did not jump within the last lease."""
+        """Record both clocks' times; return True if the store's clock did not jump within the last lease duration."""
         if self._last is not None:
             drift = (server - self._last[1]) - (monotonic - self._last[0])
             self.jumped_back = drift < -_JUMP_SECONDS
@@ -49,7 +49,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The store's clock and the length of the calm period, in seconds.
+    """The time of the store's clock, and for how long worker failures have been watched without a gap, in seconds.
 
     ``for_all`` means that this reaper reaps on behalf of all; ``set_back`` that the clock was set back.
     """
@@ -61,7 +61,7 @@ class ClockReading:
 
 
 class Calm:
-    """Registers a reaper's looks in the store, and reads for how long reapers have looked without a gap."""
+    """Tells for how long expired leases have been checked without a gap, as recorded in the store."""
 
     def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
         self._key = Keys(settings.namespace).reapers
@@ -72,7 +72,7 @@ class Calm:
         self._script = store.register_script(_CALM_LUA.read_text())
 
     async def look(self) -> ClockReading:
-        """Register a look if this reaper acts for all.
+        """Record a check in the store, and return the store's time and how long checks have had no gap.
 
         Raises:
             RedisError: the store does not answer or refuses writes, so holders could not renew either.

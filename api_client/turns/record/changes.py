@@ -59,7 +59,7 @@ _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a s
 
 
 class Changes:
-    """Builds the commands of one worker.
+    """Builds the store commands with which one worker changes turn records.
 
     Attributes:
         scripts: the Lua scripts by name.
@@ -103,7 +103,7 @@ class Changes:
         models: str = "",
         lack: str = "",
     ) -> Exchange[Claim | Refusal]:
-        """Claim a turn for a task.
+        """Build the commands that claim a turn for a task; return the claim, or the reason for a refusal.
 
         Args:
             turn_id: the turn.
@@ -145,7 +145,10 @@ class Changes:
         return Command(read, ("HMGET", key, *names))
 
     def beat(self, claim: Claim) -> Command[str]:
-        """Renew a lease; the result is why the turn must stop, or an empty string. Reading raises ``LeaseLost``."""
+        """Build the command that renews a lease.
+
+        Its result says why the turn must stop, and is empty if it need not stop.
+        """
 
         def read(reply: Any) -> str:
             said, stop = reply
@@ -156,7 +159,7 @@ class Changes:
         return self._command("beat", *_ids(claim), read, {"token": claim.token})
 
     def use_up(self, claim: Claim, run: str) -> Command[bool]:
-        """Use up the answer to an interruption for the run with the nonce ``run``.
+        """Build the command that marks a person's decision as used by the agent run ``run``.
 
         The result is False if another run used up the answer, or if the turn was cancelled or lost.
         """
@@ -167,7 +170,7 @@ class Changes:
         return self._command("use_up", *_ids(claim), read, {"token": claim.token, "run": run})
 
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
-        """Append events to the turn's log in order, exactly once, after any commands the store forgot.
+        """Append events to the turn's log, in order and exactly once. Repeats earlier commands that the store lost.
 
         Must not be used by two tasks with the same claim. Reading raises ``LeaseLost``.
         """
@@ -176,7 +179,7 @@ class Changes:
         yield from self._numbered(claim, command)
 
     def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[CommitResult]:
-        """Store a transition and give the lease back. ``files`` is the new place of the session's files, if any.
+        """Store a state transition and release the turn. ``files`` is the new place of the session's files, if any.
 
         Reading raises ``LeaseLost``, or ``JudgingHeldBack`` for a run that was validated at once.
         """
@@ -191,7 +194,7 @@ class Changes:
     def advance(
         self, claim: Claim, move: Move, taken_at: float, task: str = "", files: str = ""
     ) -> Exchange[Claim | CommitResult]:
-        """Store a transition and claim the next task under the same token, in one command.
+        """Store a state transition and claim the turn's next task with the same lease, in one command.
 
         The result is the next claim, or a ``CommitResult`` if the turn ended, must wait or is suspended. Raises the
         errors of ``commit``.
@@ -251,7 +254,7 @@ class Changes:
         return said
 
     def _sent(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
-        """Send a command after the long texts it refers to. The next holder removes unreferenced texts."""
+        """Send a command after the long texts that the command refers to."""
         if not command.ahead:
             return (yield command)
         yield Command(_nothing, command.ahead)
@@ -268,7 +271,7 @@ class Changes:
         return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
-        """Seal an accepted answer before its publication; the result is False if the turn was cancelled.
+        """Build the command that seals an accepted answer before publication; it yields False for a cancelled turn.
 
         After the seal the turn can only end with ``accepted``, under any holder. ``files`` is the new
         place of the session's files. Reading raises ``LeaseLost``, or ``JudgingHeldBack`` if the run is not stored yet.
@@ -286,7 +289,7 @@ class Changes:
         return self._command("seal", *_ids(claim), read, words, more_keys=self._files_key(claim, files))
 
     def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
-        """Handle one due turn; ``may_take`` allows reclaiming the turn from a worker whose lease expired."""
+        """Build the command that handles a due turn; ``may_take`` allows reclaiming a turn with an expired lease."""
 
         def read(reply: Any) -> ReapResult:
             return ReapResult(*(part.decode() for part in reply))
@@ -296,7 +299,7 @@ class Changes:
     def line_up(
         self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
     ) -> Command[str]:
-        """Start a turn's first run in the order of the fair queue.
+        """Build the command that puts a turn's first run into the fair queue.
 
         Args:
             turn_id: the turn.
@@ -314,7 +317,7 @@ class Changes:
         return self._command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
     def release(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
-        """Release as many queued turns as there is room for, and free the slots in ``ended``.
+        """Build the command that starts queued turns while slots are free; the slots ``ended`` are freed before.
 
         The result lists occupied slots behind the slot ``behind``.
         """
@@ -322,7 +325,7 @@ class Changes:
         return Command(ReleaseReply.read, (behind, *ended), "release", keys)
 
     def fold(self) -> Exchange[bool]:
-        """Add the oldest pending counters to the totals and buckets; return True if more may be pending."""
+        """Add the oldest pending counters to the stored totals; return True if more counters may be pending."""
         keys = Keys(self._settings.namespace)
         # This order detects a fold by another reaper.
         folds: bytes = yield Command(lambda found: found or b"0", ("GET", keys.folds))
@@ -348,11 +351,11 @@ class Changes:
         return len(entries) == _FOLD_AT_ONCE
 
     def cancel(self, turn_id: str, session_id: str) -> Command[None]:
-        """Cancel a turn because a later turn of its session interrupts it."""
+        """Build the command that cancels a turn because a later turn of the same session interrupts it."""
         return self._command("cancel", turn_id, session_id, _nothing, {"owner": "", "reason": "cancelled"})
 
     def turn(self, turn_id: str) -> Exchange[Turn | None]:
-        """Read a turn's record; None if there is none. Raises ``ValueError`` if the record is damaged."""
+        """Read a turn's record; return None if there is no record. Raises ``ValueError`` if the record is damaged."""
         record = yield Command(hash_of, ("HGETALL", self._record(turn_id)))
         if not record:
             return None
@@ -365,7 +368,7 @@ class Changes:
         return decode_turn(record)
 
     def attempts_of(self, claim: Claim) -> Exchange[list[AttemptRecord]]:
-        """Read the attempts of a claimed turn once; later the holder knows its own changes."""
+        """Return the attempts of a claimed turn, which are read from the store only once."""
         if claim.attempts is None:
             key = self._attempts(claim)
             claim.attempts = yield Command(lambda stored: read_facts(hash_of(stored)), ("HGETALL", key))
@@ -378,7 +381,7 @@ class Changes:
         return [claim.records[number] for number in sorted(claim.attempts)]
 
     def knows(self, turn_id: str) -> Command[bool]:
-        """Return whether the store has this turn's record."""
+        """Build the command that shows if the store has a record of this turn."""
         return Command(bool, ("EXISTS", self._record(turn_id)))
 
     def _attempts(self, claim: Claim) -> str:
@@ -389,12 +392,12 @@ class Changes:
 
 
 def _seconds_left(turn: Turn, reply: Any) -> float:
-    """Return the seconds to the deadline by the store's clock, which a claim returns in milliseconds."""
+    """Return the seconds until the turn's deadline, by the store's clock in the reply to a claim."""
     return turn.deadline_at - int(reply[1]) / 1000
 
 
 def _not_done(reply: Any) -> Behind | HeldBack | None:
-    """Return why a numbered command did nothing; None if it was done. Raises ``LeaseLost``."""
+    """Return why a numbered command was not carried out, or None if it was. Raises ``LeaseLost``."""
     match reply[0]:
         case b"fenced":
             raise LeaseLost
@@ -411,7 +414,7 @@ def _committed(reply: Any) -> CommitResult:
 
 
 def _nothing(_reply: Any) -> None:
-    """Ignore a reply without a result."""
+    """Ignore the reply of a command that has no result."""
 
 
 def _ids(claim: Claim) -> tuple[str, str]:

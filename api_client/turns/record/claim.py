@@ -13,16 +13,16 @@ from api_client.turns.record.store_command import Command
 
 
 class LeaseLost(Exception):
-    """Another worker holds the turn, or the turn has ended; later results of this claim must not count."""
+    """Raised when this worker no longer holds the turn, so that its later results must not count."""
 
 
 class JudgingHeldBack(Exception):
-    """No answers are validated now: the run is stored, its answer waits, and nothing was written."""
+    """Raised when answers may not be validated now: the agent's answer waits in the store, and nothing was written."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """A turn held for one task of its chain.
+    """A turn that a worker holds for one of the turn's tasks.
 
     Attributes:
         turn: the turn's record.
@@ -49,11 +49,11 @@ class Claim:
     outbox: list[Command[Any]] = field(default_factory=list)
 
     def facts(self, attempt: int) -> dict[str, str]:
-        """Return the known stored facts of an attempt, texts by name."""
+        """Return the stored facts of an attempt that are known so far, as texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
     def records_after(self, move: Move) -> dict[int, AttemptRecord]:
-        """Return ``records`` after a transition, with the attempt that the transition added."""
+        """Return the attempts by number after a transition, including the attempt that the transition adds."""
         records = {number: record for number, record in self.records.items() if number != move.attempt}
         if move.attempt not in (self.attempts or {}):
             records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
@@ -62,7 +62,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused claim.
+    """The reason why a worker could not claim a turn.
 
     Attributes:
         why: the reason, as one word for the log.
@@ -75,7 +75,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The result of a commit: the session's next turn ``head`` and the turn's ``outcome``, both possibly empty."""
+    """The result of storing a transition: the session's next turn and the turn's outcome, both possibly empty."""
 
     head: str
     outcome: str
@@ -83,19 +83,19 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The store lost answered commands of this claim; ``known`` is the number of the last command it has."""
+    """The store's reply when earlier commands of a worker were lost; ``known`` is the last command it still has."""
 
     known: int
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """The reply of a command that is held back, see ``JudgingHeldBack``."""
+    """The store's reply to a command that may not be carried out now, see ``JudgingHeldBack``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """What a reaper found and did with a due turn, see ``reap.lua``."""
+    """What the Lua script ``reap.lua`` found out about a due turn and did with it."""
 
     what: str
     link: str

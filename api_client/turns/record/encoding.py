@@ -24,7 +24,7 @@ _SURELY_SHORT = SHORT_BYTES // 4
 
 @frozen(slots=True, kw_only=True)
 class EncodedMove:
-    """A transition in the form of ``commit.lua`` and of a seal.
+    """A state transition in the form that is sent to the store.
 
     Attributes:
         move: the transition.
@@ -43,7 +43,7 @@ class EncodedMove:
     response_in: str
 
     def arguments(self) -> dict[str, Word]:
-        """Return the named arguments of ``commit.lua``; ``rest`` follows them."""
+        """Return the named arguments of the Lua script ``commit.lua``; the arguments of ``rest`` follow them."""
         move = self.move
         return {
             "next": str(move.next or ""),
@@ -68,12 +68,12 @@ class EncodedMove:
         }
 
     def rest(self) -> list[str]:
-        """Return the unnamed arguments: fields, facts, the answer's fields and events."""
+        """Return the unnamed arguments of ``commit.lua``: fields, attempt facts, answer fields and events."""
         pairs = [*self.texts.fields.items(), *self.facts.items(), *self.answer().items()]
         return [text for pair in pairs for text in pair] + self.texts.events
 
     def answer(self) -> dict[str, str]:
-        """Return the answer's fields of a finished turn; empty while the turn continues."""
+        """Return the stored fields of a finished turn's answer; an empty dict while the turn continues."""
         if self.move.outcome is None:
             return {}
         return {**self._texts(), "error": self.texts.error, "markers": self.texts.markers}
@@ -87,7 +87,7 @@ class EncodedMove:
         return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a final transition without events, as ``AcceptedAnswer`` stores it."""
+        """Return a final transition without its events as a JSON-ready dictionary."""
         move, answer = self.move, self.move.answer
         return {
             "attempt": move.attempt,
@@ -114,7 +114,7 @@ class EncodedMove:
 
 
 def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = "") -> EncodedMove:
-    """Encode a transition, with long texts as references to facts of its attempt.
+    """Encode a state transition, replacing long texts by references to stored facts of its attempt.
 
     Args:
         move: the transition.
@@ -129,7 +129,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
     facts, ahead = dict[str, str](), dict[str, str]()
 
     def place_of(name: str, text: str) -> str:
-        """Return the fact that holds a text: an earlier fact, a fact written ahead, or ``name`` itself."""
+        """Return the name of the fact that holds a text, so that each long text is stored only once."""
         if text not in places:
             places[text] = name
             if token and _bytes_of(text) > AHEAD_BYTES:
@@ -158,7 +158,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
 
 
 def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
-    """Decode a final transition from ``EncodedMove.to_dict`` and its events; also records of version 1.
+    """Decode a final transition from the dictionary of ``EncodedMove.to_dict`` and its events.
 
     ``stored`` are the facts of the attempt, which hold long texts.
 
@@ -204,7 +204,7 @@ def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str,
 
 
 def is_long(text: str) -> bool:
-    """Return whether a text is stored separately."""
+    """Return whether a text is so long that it is stored separately."""
     return len(text) > _SURELY_SHORT and _bytes_of(text) > SHORT_BYTES
 
 
@@ -213,11 +213,11 @@ def _bytes_of(text: str) -> int:
 
 
 def left_behind(facts: Mapping[str, str]) -> list[str]:
-    """Return the facts written ahead of a transition that never followed."""
+    """Return the names of facts that were written in advance for a transition which was never stored."""
     named = {place for name, place in facts.items() if name.endswith(elsewhere(""))}
     return [name for name in facts if _OF in name and name not in named]
 
 
 def _lines(counters: dict[str, int]) -> str:
-    """Format counters for the commands: name, tab, number; one per line."""
+    """Format counters as lines of name, tab and number."""
     return "\n".join([f"{name}\t{by}" for name, by in counters.items()])

@@ -45,14 +45,16 @@ _DAMAGED_SECONDS = 60.0
 
 
 class Patience:
-    """Limits the repetition of one safe command; the time counts from its creation."""
+    """Decides how long and how often one command that is safe to repeat is sent again after errors."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self._said = ""
 
     def after(self, error: RedisError) -> float:
-        """Return the seconds to wait before the next attempt.
+        """Return how many seconds to wait after an error before the next attempt.
+
+        Raises the error if repeating is useless.
 
         Raises:
             RedisError: ``error`` itself, if the store stayed away too long or refused the command for another reason.
@@ -89,7 +91,7 @@ def _patiently(
 
 
 class Ledger:
-    """The turn records in the store, as a worker reads and changes them. For one event loop.
+    """Reads and changes turn records in the store on behalf of one worker.
 
     A holder's commands wait for an unavailable store as long as ``Patience`` allows, then raise
     ``redis.exceptions.RedisError``. Commands with a claim also raise ``LeaseLost`` if this worker lost the turn;
@@ -129,7 +131,7 @@ class Ledger:
         models: str = "",
         lack: str = "",
     ) -> Claim | Refusal:
-        """Claim the turn for ``link`` if that is the next task and no worker holds the turn.
+        """Claim the turn for the task ``link``, if that task is next and no worker holds the turn.
 
         A turn one strike before its dead letter is refused with ``alone`` to processes that also do other work. See
         ``Changes.claim`` for ``models`` and ``lack``.
@@ -141,22 +143,22 @@ class Ledger:
         return await self._exchange(claiming)
 
     async def set_affinity(self, turn_id: str, session_id: str, seconds: float) -> None:
-        """Record for ``seconds`` that this worker can continue a session best. Failures are harmless."""
+        """Record for ``seconds`` that this worker is the best one to continue the session. Store errors are ignored."""
         with contextlib.suppress(RedisError):
             key, life = keys_of(self._settings.namespace, turn_id).affinity(session_id), max(1, int(seconds * 1000))
             await self._connection.ask("SET", key, self.worker, "PX", life)
 
     async def find_affinity(self, session_id: str) -> str:
-        """Return the worker that can continue a session best, or an empty string. Sent once."""
+        """Return the name of the worker that is best suited to continue the session, or an empty string."""
         found = await self._connection.ask("GET", self._keys.affinity(session_id))
         return found.decode() if found else ""
 
     async def clear_affinity(self, session_id: str) -> None:
-        """Remove this worker's affinity to a session, if any. Sent once."""
+        """Delete the record that this worker is best suited to continue the session, if there is such a record."""
         await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keys.affinity(session_id), self.worker)
 
     async def others(self) -> list[WorkerReport]:
-        """Return the last reports of other workers' running processes."""
+        """Return the latest reports of running worker processes, except the reports of this worker."""
         found = await self._do(Command(hash_of, ("HGETALL", self._keys.workers)), patient=True)
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self.worker)]
@@ -178,41 +180,41 @@ class Ledger:
                 await asyncio.sleep(patience.after(error))
 
     async def files(self, claim: Claim) -> str:
-        """Return where the claimed session's files are stored, or an empty string."""
+        """Return the place where the files of the claimed turn's session are stored, or an empty string."""
         request = claim.turn.request
         key = keys_of(self._settings.namespace, claim.turn.turn_id).files
         return await self._do(Command(text_of, ("HGET", key, session_digest(request.session_id))), patient=True)
 
     async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | CommitResult:
-        """Store a transition and claim the next task under the same token; see ``Changes.advance``."""
+        """Store a state transition and claim the turn's next task with the same lease; see ``Changes.advance``."""
         return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
 
     async def next_link(self, turn_id: str) -> Link | None:
-        """Return a turn's next task; None if there is none or the store does not answer."""
+        """Return a turn's next task; None if no task is left or the store does not answer."""
         with contextlib.suppress(RedisError):  # a reaper announces missed turns
             link = await self._connection.ask("HGET", self._record(turn_id), "next")
             return Link.parse(link.decode()) if link else None
         return None
 
     async def policy(self, policy_hash: str) -> str:
-        """Return the text of a policy by its hash, or an empty string."""
+        """Return the text of the policy with this hash, or an empty string if the store has no such policy."""
         return await self._do(Command(text_of, ("HGET", self._keys.policies, policy_hash)), patient=True)
 
     async def due(self, limit: int = 100) -> list[str]:
-        """Return the ids of due turns, longest waiting first."""
+        """Return the ids of at most ``limit`` turns that are due; the longest waiting turn comes first."""
         now = int(await self.server_time() * 1000)
         found = await self._connection.ask("ZRANGEBYSCORE", self._keys.due, "-inf", now, "LIMIT", 0, limit)
         return [turn_id.decode() for turn_id in found]
 
     async def recall(self) -> None:
-        """Make every unfinished turn due now, because the clock was set back and due times seem far away."""
+        """Make every unfinished turn due now. Needed after the clock was set back, which moves due times far ahead."""
         if ids := await self._connection.ask("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
             await self._connection.ask("ZADD", self._keys.due, "XX", "LT", *words)
 
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
-        """Put off a turn with a damaged record, so that other turns are not blocked.
+        """Postpone a turn whose record is damaged, so that it does not block other turns.
 
         Raises:
             ResponseError: the store refuses all writes, so the turn is not at fault.
@@ -223,17 +225,17 @@ class Ledger:
         await self.put_off(turn_id, _DAMAGED_SECONDS)
 
     async def put_off(self, turn_id: str, seconds: float) -> None:
-        """Make a due turn due later, without changing its record."""
+        """Postpone a due turn by ``seconds`` without changing its record."""
         at = int((await self.server_time() + seconds) * 1000)
         await self._connection.ask("ZADD", keys_of(self._settings.namespace, turn_id).due, "XX", at, turn_id)
 
     async def reap(self, turn_id: str, *, may_take: bool) -> ReapResult:
-        """Handle one due turn; ``may_take`` allows reclaiming the turn from a worker whose lease expired."""
+        """Handle one due turn and return the result; ``may_take`` allows reclaiming a turn with an expired lease."""
         session_id = text_of(await self._connection.ask("HGET", self._record(turn_id), "session_id"))
         return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
 
     async def line_up(self, turn_id: str, session_id: str, link: Link, since: float = 0.0) -> str:
-        """Start a turn's first run in the order of the fair queue; see ``Changes.line_up``."""
+        """Put a turn's first run into the fair queue, which alternates between owners; see ``Changes.line_up``."""
         pushed = ("", "", "")
         if self._settings.has_queues:
             made = announcement(self._settings, link, turn_id, session_id, Stamp())
@@ -241,19 +243,19 @@ class Ledger:
         return await self._do(self._changes.line_up(turn_id, session_id, *pushed, since))
 
     async def ended(self, places: Sequence[str]) -> list[str]:
-        """Return the slots in ``places`` whose turns have ended or are gone."""
+        """Return those of the slots ``places`` whose turns have ended or no longer exist."""
         names = [each.rpartition("|")[2] for each in places]
         keys = [keys_of(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
         states = await asyncio.gather(*(self._connection.ask("HGET", key, "state") for key in keys))
         return [each for each, state in zip(places, states, strict=True) if state in {None, b"finished"}]
 
     async def fold(self) -> None:
-        """Add pending counters to the totals and buckets; see ``api_client.contract.counters``."""
+        """Add all pending counters to the stored totals; see ``api_client.contract.counters``."""
         while await self._exchange(self._changes.fold(), patient=False):
             pass
 
     async def lost_task(self, turn_id: str) -> tuple[str, str]:
-        """Return the Celery task and worker of a turn reclaimed from a dead worker; empty if there are none.
+        """Return the Celery task and the worker from which a turn was reclaimed; two empty strings if there are none.
 
         Only the first caller receives the answer.
         """
@@ -265,13 +267,13 @@ class Ledger:
         return task_id, worker
 
     async def answer_probe(self, queue: str, nonce: str) -> None:
-        """Record that this worker received a probe."""
+        """Record in the store that this worker received the probe message ``nonce`` from a queue."""
         key = self._keys.probe(nonce)
         await self._connection.ask("HSETNX", key, queue, self.worker)
         await self._connection.ask("EXPIRE", key, 60)
 
     async def server_time(self) -> float:
-        """Return the store's clock in seconds since the epoch."""
+        """Return the time of the store's clock, in seconds since the epoch."""
         seconds, micros = await self._connection.ask("TIME")
         return int(seconds) + int(micros) / 1e6
 

@@ -29,7 +29,7 @@ attempt_facts = changes_of(AttemptFacts)
 
 @frozen(slots=True, kw_only=True)
 class Answer:
-    """The response of a finished turn, or the ``error`` that explains a missing response."""
+    """The response of a finished turn, or the error that explains why there is no response."""
 
     response: str = ""
     step: str = ""
@@ -39,7 +39,7 @@ class Answer:
 
 @frozen(slots=True, kw_only=True)
 class MoveTexts:
-    """The texts of a transition as they are stored.
+    """The texts of a state transition in the form in which the store keeps them.
 
     Attributes:
         fields: the fields of the turn, by name.
@@ -60,7 +60,7 @@ class MoveTexts:
 
 @frozen(slots=True, kw_only=True)
 class Move:
-    """One transition of a turn by its holder: field changes, events, counters and the next task.
+    """One state transition of a turn: changed fields, new events, counters and the next task.
 
     Attributes:
         attempt: the attempt that ``facts`` belong to.
@@ -102,7 +102,10 @@ class Move:
 
     @property
     def texts(self) -> MoveTexts:
-        """Return the texts of the transition, computed once because a sealed transition is written twice."""
+        """Return the transition's texts as stored.
+
+        The texts are computed once, because some transitions are written twice.
+        """
         texts = self._texts
         if texts is None:
             answer = self.answer
@@ -120,17 +123,17 @@ class Move:
 
 
 def flat(events: Sequence[Body]) -> list[str]:
-    """Return events as arguments of a command: kind and data (JSON) of each."""
+    """Flatten events to arguments of a Lua script: for each event its kind and its data as JSON."""
     return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
 
 
 def again(turn: Turn, attempt: int) -> Link:
-    """Return the task that runs the turn's agent again."""
+    """Return the task that runs the turn's agent again for the given attempt."""
     return Link(find_work(turn.request).again, attempt)
 
 
 def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
-    """Convert stored attempts to the policy's form."""
+    """Convert stored attempts to the form that the retry policy reads."""
     return [
         Attempt(
             number=record.number,
@@ -145,14 +148,14 @@ def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
 
 
 def asked_anew(before: Sequence[AttemptRecord]) -> bool:
-    """True when the attempt after these was asked by a person, or of another model, not by the policy's feedback."""
+    """Return whether the next attempt was requested by a person or with another model, not by automatic feedback."""
     return bool(before) and before[-1].decision == HANDED_ON
 
 
 def retrying(
     turn: Turn, attempt: int, reason: str, *, codes: Iterable[str] = (), feedback: str = "", goes_on: bool = False
 ) -> TurnRetrying:
-    """Return the event of another agent run."""
+    """Build the event that announces another run of the agent."""
     return TurnRetrying(
         attempt=attempt,
         max_attempts=turn.max_attempts,
@@ -165,7 +168,7 @@ def retrying(
 
 
 def asked_for(turn: Turn, link: Link, reason: str, decision: Retry) -> TurnRetrying:
-    """Return the event of another agent run ordered by the policy."""
+    """Build the event that announces another run of the agent which the policy demands."""
     return retrying(
         turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @frozen(slots=True)
 class Command(Generic[T]):
-    """One command.
+    """A command for the store, with the function that reads its reply.
 
     Attributes:
         read: converts the reply; raises ``LeaseLost`` if the sender lost the turn.
@@ -40,10 +40,10 @@ Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
 def text_of(value: bytes | None) -> str:
-    """Decode a value as text; return an empty string if there is none."""
+    """Decode a value from the store as text; return an empty string for None."""
     return (value or b"").decode()
 
 
 def hash_of(pairs: Any) -> dict[bytes, bytes]:
-    """Normalise an HGETALL reply, which may be a mapping or a flat list, to a dict."""
+    """Normalise a reply to HGETALL, which may be a mapping or a flat list, to a dict."""
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -9,7 +9,7 @@ from worker.enforcement.policy import Policy
 
 
 def policy_of(turn: Turn) -> Policy:
-    """Return the policy that a turn was submitted with."""
+    """Return the policy that applied when the turn was submitted."""
     request = turn.request
     applied = AppliedPolicy.of(request)
     return Policy(
