@@ -34,7 +34,7 @@ def _uuid() -> str:
 
 
 def _reply_to() -> str:
-    """Return an id for this thread, which Celery uses if nobody waits for a reply."""
+    """Return an id for the current thread to use as the ``reply_to`` of Celery messages."""
     return _name_of(os.getpid(), threading.get_ident())
 
 
@@ -45,7 +45,7 @@ def _name_of(pid: int, thread: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """The fields that differ between messages: ids, sender and time."""
+    """The fields that differ between otherwise equal Celery messages: ids, sender and time."""
 
     root_id: str = field(default_factory=_uuid)
     next_id: str = field(default_factory=_uuid)
@@ -59,13 +59,13 @@ class Stamp:
 
     @property
     def origin(self) -> str:
-        """Return Celery's name of a sender that is not a worker."""
+        """Return the sender's name in the form that Celery uses for clients."""
         return f"gen{self.pid}@{self.host}"
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The message for a queue's list, and the event ``task-sent`` for operators."""
+    """A Celery message that announces a task, and the ``task-sent`` event for monitoring tools."""
 
     queue: str
     message: str
@@ -74,7 +74,7 @@ class Announcement:
 
 
 def announcement(settings: Settings, link: Link, turn_id: str, session_id: str, stamp: Stamp) -> Announcement:
-    """Return the message and the event of the chain that starts with ``link``."""
+    """Build the Celery message and the event that announce the task ``link`` of a turn."""
     message, event = _forms(link)
     prefix = f"{settings.namespace}:celery:"
     given: dict[str, str | int | float] = {
@@ -99,7 +99,7 @@ def announcement(settings: Settings, link: Link, turn_id: str, session_id: str, 
 
 
 class _Form(NamedTuple):
-    """A message template: the JSON of the body and of its envelope, for ``%``."""
+    """A template for Celery messages, which ``%`` fills with the fields of one message."""
 
     body: str
     around: str
@@ -229,7 +229,7 @@ def _escaped(text: str) -> str:
 
 
 def celery_settings(settings: Settings) -> dict[str, Any]:
-    """Return the Celery configuration of clients and workers, measured with Celery 5.7 and Redis.
+    """Return the Celery configuration for clients and workers.
 
     There is no late acknowledgement and no result backend, because only the turn's record must survive.
     """

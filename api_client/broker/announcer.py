@@ -22,13 +22,13 @@ _PATIENCE_SECONDS = 0.5
 
 
 def publish_chain(app: Celery, items: Iterable[Mapping[str, Any]], **family: Any) -> None:
-    """Publish a Celery chain; ``family`` holds the ids of its parent tasks."""
+    """Publish tasks as a Celery chain; ``family`` holds the ids of the parent tasks."""
     tasks = (app.signature(one["name"], kwargs=one["kwargs"], queue=one["queue"], immutable=True) for one in items)
     chain(*tasks).apply_async(retry=False, **family)
 
 
 class Announcer:
-    """Publishes Celery chains from an event loop, in a thread because Celery blocks."""
+    """Publishes Celery tasks from an event loop; a separate thread does the blocking work."""
 
     def __init__(self, settings: Settings) -> None:
         self._app = Celery("helix-turns-client", set_as_current=False)
@@ -39,7 +39,7 @@ class Announcer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
     async def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
-        """Publish the chain that starts with ``link``. Never raises, because the turn is already stored.
+        """Publish the task ``link`` of a turn. Failures are only logged, because the turn is already stored.
 
         ``preferred`` turns have waited before, and precede turns that were just submitted.
         """
@@ -50,7 +50,7 @@ class Announcer:
             log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
 
     async def probe(self, queue: str, nonce: str, *, expires: float) -> None:
-        """Publish a probe into a queue, valid for ``expires`` seconds. Never raises."""
+        """Publish a probe message, valid for ``expires`` seconds, to find out if a worker reads the queue."""
         publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._probe, queue, nonce, expires)
         await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
 
@@ -69,5 +69,5 @@ class Announcer:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 
     def close(self) -> None:
-        """Stop the thread; a reaper announces the remaining turns."""
+        """Stop the thread. Turns that are not announced yet are announced later by a worker."""
         self._thread.shutdown(wait=False, cancel_futures=True)

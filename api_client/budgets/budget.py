@@ -22,7 +22,7 @@ ASIDE = "aside|"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """A budget and its spending today.
+    """A daily budget together with the amount spent and reserved today.
 
     Attributes:
         scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
@@ -44,17 +44,17 @@ class Spent:
 
     @property
     def charged_usd(self) -> float:
-        """Return the cost of finished turns."""
+        """Return the cost of finished turns in US dollars, without reserved amounts."""
         return max(0.0, self.spent_usd - self.set_aside_usd)
 
     @property
     def share(self) -> float:
-        """Return the spent share of the limit, without reservations."""
+        """Return the part of the limit that is spent, from 0 to 1 or more, without reserved amounts."""
         return self.charged_usd / self.limit_usd if self.limit_usd else 1.0
 
     @property
     def state(self) -> str:
-        """Return ``ok``, ``near``, ``spent`` or ``matches nobody``."""
+        """Return the state of the budget: ``ok``, ``near``, ``spent`` or ``matches nobody``."""
         ok = "ok" if self.matches else "matches nobody"
         return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ok
 
@@ -64,7 +64,7 @@ class Spent:
 
 
 def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
-    """Return the scopes with a budget that a turn counts for, with limits in millionths of a US dollar."""
+    """Return the budgets that a turn counts towards, with their limits in millionths of a US dollar."""
     named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
     own, found = _own(budgets), {"all": "all"} if "all" in budgets else {}
     for kind, name in named.items():
@@ -75,7 +75,7 @@ def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[
 
 
 def _own(budgets: Iterable[str]) -> dict[str, str]:
-    """Map each scope named by an entry to the entry, which may contain an owner or the owner's hash."""
+    """Map the internal name of each budget to its entry in the settings."""
     split = {entry: entry.partition(":") for entry in budgets}
     return {
         f"owner:{owner_named(name)}" if kind == "owner" and name != EACH else entry: entry
@@ -84,12 +84,12 @@ def _own(budgets: Iterable[str]) -> dict[str, str]:
 
 
 def day_of(now: float) -> int:
-    """Return the start of the day of a moment; both in seconds since the epoch."""
+    """Return when the day that contains ``now`` begins; both times are in seconds since the epoch."""
     return int(now) // DAY_SECONDS * DAY_SECONDS
 
 
 def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
-    """Return the spending of a day for every budget, the most used budget first."""
+    """Return the spending of one day for every budget; the most used budget comes first."""
     named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
     own = _own(budgets)
     scopes = {scope: entry for scope, entry in own.items() if not entry.endswith(f":{EACH}")}
@@ -112,7 +112,7 @@ def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) 
 
 
 def highest(spent: Iterable[Spent]) -> dict[str, float]:
-    """Return the highest spent share for each entry of HELIX_BUDGETS."""
+    """Return the highest spent part of the limit for each budget entry of the settings."""
     shares: dict[str, float] = {}
     for each in spent:
         shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)

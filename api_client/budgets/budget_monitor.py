@@ -12,7 +12,7 @@ from api_client.workers.reason import Reason, Wait
 
 
 class BudgetMonitor(Monitor):
-    """Shows the spending of budgets, and reports budgets that are near their limit or spent."""
+    """Reports the spending of daily budgets, and warns about budgets that are nearly or fully spent."""
 
     name = "budgets"
 
@@ -20,14 +20,14 @@ class BudgetMonitor(Monitor):
         self._ledger = ledger
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return the part that is spent, by entry of HELIX_BUDGETS."""
+        """Return a metric with the spent part of each budget in the setting HELIX_BUDGETS."""
         meaning = (
             "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused."
         )
         return [Gauge("helix_budget_spent_ratio", meaning, highest(await self._ledger.today()), "budget")]
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a trouble for each budget that is near, and one for each that is spent: once a day."""
+        """Return a report for each budget that is nearly or fully spent, at most once a day for each."""
         names, now = ("scope", "spent_usd", "limit_usd", "resets_at"), time.time()
         return [
             Trouble(
@@ -42,12 +42,12 @@ class BudgetMonitor(Monitor):
         ]
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return the wait for the next day if budgets are spent, because new turns are refused."""
+        """Return one explanation that new turns wait until tomorrow, if budgets are fully spent."""
         return find_waits(await self._ledger.today(), now)
 
 
 def find_waits(budgets: Iterable[Spent], now: float) -> list[Wait]:
-    """Return a single wait for all spent budgets. Pure."""
+    """Return one explanation for all fully spent budgets, or an empty list if there are none."""
     if not (spent := [each for each in budgets if each.state == "spent"]):
         return []
     scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")

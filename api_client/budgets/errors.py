@@ -6,7 +6,7 @@ from api_client.contract.errors import NotAdmitted
 
 
 class BudgetExceeded(NotAdmitted):
-    """A day's budget has no room for the turn.
+    """Raised when a daily budget has no room left for a turn.
 
     Args:
         scope: the scope of the budget, such as ``owner:HASH``.

@@ -6,7 +6,7 @@ from api_client.contract.keys import KeyNames, named
 
 
 class BudgetKeys(KeyNames):
-    """The key names of an installation's budgets."""
+    """The Redis key names for the budgets of an installation."""
 
     #: Redis hash: reservations of turns, by turn id (JSON).
     reservations = named("spending:reserved")
@@ -14,5 +14,5 @@ class BudgetKeys(KeyNames):
     prices = named("spending:prices")
 
     def spending(self, day: int) -> str:
-        """Return the key of a day's spending by scope, a Redis hash."""
+        """Return the key of the Redis hash with the amounts spent on one day."""
         return self.named(f"spending:{day}")

@@ -44,7 +44,7 @@ _TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A reservation as it was read; ``guessed`` means that no price was known."""
+    """The money reserved for one unfinished turn; ``guessed`` means that the model's price was unknown."""
 
     turn_id: str
     text: str
@@ -57,7 +57,7 @@ class _Open:
 
 
 class BudgetLedger(Admission):
-    """The budgets of an installation. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Checks turns against the daily budgets, and stores reserved and spent amounts."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class BudgetLedger(Admission):
         self._at_work: dict[tuple[int, str], int] = {}
 
     async def hold(self, turns: Sequence[Submission]) -> None:
-        """Reserve the possible cost of turns, for all or none. A stored turn already has its reservation.
+        """Reserve the highest possible cost of the turns in their budgets, for all of the turns or for none.
 
         Raises:
             BudgetExceeded: a budget of the turns has no room.
@@ -83,7 +83,7 @@ class BudgetLedger(Admission):
             await self._set_aside(aside)
 
     async def admit_run(self, turn_id: str, request: TurnRequest, model: str) -> None:
-        """Check the turn's budgets before another agent run, against the real costs so far.
+        """Check that the turn's budgets allow another agent run, based on the real costs so far.
 
         A run beyond the submission's reservation is reserved now. ``model`` is the model about to run.
 
@@ -110,7 +110,7 @@ class BudgetLedger(Admission):
                 )
 
     async def _set_more_aside(self, turn_id: str, model: str) -> int:
-        """Reserve one more run of a turn if the reservation is used up; return the added amount."""
+        """Reserve another run of a turn if its reservation is used up; return the amount that was added."""
         record = keys_of(self._store.namespace, turn_id).turn(turn_id)
         while text := await self._store.send("HGET", self._keys.reservations, turn_id):
             each = _read(turn_id, text.decode())
@@ -147,13 +147,13 @@ class BudgetLedger(Admission):
         return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
 
     async def release(self, turn: Submission) -> None:
-        """Release the reservation of a turn that was not stored. A turn stored by an earlier submission keeps it."""
+        """Give back the reservation of a submitted turn that was not stored."""
         text = self._budgets and await self._store.send("HGET", self._keys.reservations, turn.turn_id)
         if text and not await self._stored(replace(turn, idempotency_key="")):
             await self._charge(_read(turn.turn_id, text.decode()), 0, "")
 
     async def settle(self) -> None:
-        """Replace reservations by the real costs of turns."""
+        """Replace the reserved amounts of turns by the costs that the turns really had."""
         names = await self._store.hash(self._keys.reservations)
         if not names:
             self._days, self._at_work = {}, {}
@@ -183,7 +183,7 @@ class BudgetLedger(Admission):
                     await self._charge(each, max(used, each.runs * used // runs), 0)
 
     async def today(self) -> list[Spent]:
-        """Return every budget and today's spending, the most used budget first."""
+        """Return today's spending for every budget; the most used budget comes first."""
         if not self._budgets:
             return []
         await self.settle()
@@ -197,7 +197,7 @@ class BudgetLedger(Admission):
 
 
 def _most(request: TurnRequest) -> dict[str, int]:
-    """Return the most runs of a turn and its own cost limit, which applies before the last run."""
+    """Return how many agent runs a turn may have at most, and the limit of its cost."""
     return {"runs": request.max_attempts + added_runs(request), "cap": int(request.cost_budget_usd * MICRO)}
 
 

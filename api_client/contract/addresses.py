@@ -17,7 +17,7 @@ _NEVER = tuple(
 
 
 def is_inner(address: str) -> bool:
-    """Return whether an IP address lies outside the public internet."""
+    """Return whether an IP address does not belong to the public internet."""
     number = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(number, ipaddress.IPv6Address):
         if number in _NAT64:

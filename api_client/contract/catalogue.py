@@ -12,7 +12,7 @@ _PACKAGE = "api_client.contract.capabilities"
 
 
 def collect_declarations(name: str) -> dict[str, Any]:
-    """Merge the mappings of this name, such as ``COUNTERS``, that capabilities declare.
+    """Merge the mappings called ``name`` from all modules that declare capabilities.
 
     Raises:
         ValueError: two capabilities declare the same entry.

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 
 def clock_time(at: float, now: float) -> str:
-    """Format a time with its zone: ``14:30 UTC``. Another day gets its date too."""
+    """Format a time with its time zone, such as ``14:30 UTC``; a distant time also gets its date."""
     moment = datetime.fromtimestamp(at).astimezone()
     near = abs(at - now) < timedelta(hours=20).total_seconds()
     return f"{moment:%H:%M %Z}" if near else f"{moment:%Y-%m-%d %H:%M %Z}"

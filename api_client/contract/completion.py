@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """How an agent run ended."""
+    """The possible ways in which an agent run can end."""
 
     #: The agent finished, so its text may be validated.
     COMPLETE = "complete"
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Kinds of error that a runner can tell apart."""
+    """Kinds of errors that an agent's runner can tell apart."""
 
     #: Temporary: 429, 5xx, network. Retried after a while without using up an attempt.
     TRANSIENT = "transient"
@@ -42,7 +42,7 @@ class ErrorKind(StrEnum):
 
 
 class Fault(StrEnum):
-    """Why the provider failed a run; another model may take the run over (``fallbacks`` in a model's block)."""
+    """Reasons why a model's provider failed, after which another model may take over."""
 
     #: 429, or the account has no credit.
     LIMIT = "limit"
@@ -55,7 +55,7 @@ class Fault(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a run is incomplete or refused. ``contract/messages.toml`` has the user's words for each reason."""
+    """Reasons why an agent run gave no complete answer; each reason has its own message for users."""
 
     #: The run ended by itself without evidence that the agent had finished.
     BROKE_OFF = "broke_off"
@@ -76,7 +76,7 @@ KILLED_BY, OTHERS = "killed_by", "others"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """The verdict on one agent run, with its evidence.
+    """The result of an agent run, with the evidence for it.
 
     Attributes:
         reason: one English sentence for operators.
@@ -99,12 +99,12 @@ class Completion:
 
     @property
     def lost(self) -> bool:
-        """Return whether somebody other than the worker killed the run; such a run says nothing about the agent."""
+        """Return whether the run was killed from outside, so that it says nothing about the agent."""
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     @property
     def spent(self) -> bool:
-        """Return whether the provider's account has no credit left."""
+        """Return whether the run failed because the provider's account has no credit left."""
         return self.kind is ErrorKind.PERMANENT and self.fault is Fault.LIMIT
 
     def to_dict(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Findings:
         self.problems.append(Problem(where, message, of_key))
 
     def read(self, kind: Kind, value: Any, *where: str | int) -> Any:
-        """Convert a part by its kind. Record a problem and return None if the part is wrong."""
+        """Parse the part at path ``where`` with ``kind``; return None and record a problem if the part is invalid."""
         try:
             return kind(value)
         except Invalid as error:

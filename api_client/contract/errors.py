@@ -91,7 +91,7 @@ class NotAdmitted(HelixError):
 
 
 class NotFinished(HelixError):
-    """Raised when a request needs a turn that has finished, or a turn that failed for good."""
+    """Raised when a request needs a finished turn, or a turn in the dead-letter list, and the turn is neither."""
 
     code = "turn_not_finished"
 

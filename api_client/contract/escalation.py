@@ -21,7 +21,7 @@ NAME = "escalation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """The two stages of an escalation.
+    """What happens after all attempts of a turn failed: another model tries, then a person decides.
 
     Attributes:
         model: model of HELIX_MODELS for stage 1; empty skips the stage.
@@ -38,23 +38,23 @@ class Escalation:
 
     @classmethod
     def of(cls, request: TurnRequest) -> Escalation | None:
-        """Read the escalation attached to a request; return None if there is none."""
+        """Return the escalation attached to a request; None if there is none."""
         data = request.attached.get(NAME)
         return cls.from_dict(data) if data else None
 
     @property
     def attached(self) -> dict[str, Any]:
-        """The escalation as an attachment of a request."""
+        """Return the escalation in the form in which it is attached to a request."""
         return {NAME: asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Escalation:
-        """Read a stored escalation. Fields of newer versions are ignored."""
+        """Create an escalation from its stored form and ignore fields of newer versions."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
-    """Check an escalation against the models and limits. Raises ``BadRequest``, which names the wrong field."""
+    """Check an escalation against known models and limits. Raises ``BadRequest``, which names the invalid field."""
     if escalation.model and escalation.model not in models:
         known = ", ".join(models)
         message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"

@@ -61,7 +61,7 @@ _EVENT_ID = re.compile(r"(\d{1,15})-([a-zA-Z0-9]+)(?:-(\d{1,15}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of a turn.
+    """An event in the log of a turn.
 
     Attributes:
         seq: number within the turn, from 1, without gaps.
@@ -79,7 +79,7 @@ class Event:
 
     @property
     def event_id(self) -> str:
-        """The id for ``Last-Event-ID``: sequence number, epoch and time in milliseconds.
+        """Return the event's id for the HTTP header ``Last-Event-ID``.
 
         The time tells two events with one number apart: a store that lost the end of its log writes the number
         again, later.
@@ -88,7 +88,7 @@ class Event:
 
     @property
     def at_ms(self) -> int:
-        """The time of the event in milliseconds."""
+        """Return the time of the event in milliseconds since the epoch."""
         return round(self.at * 1000)
 
     @property
@@ -98,18 +98,18 @@ class Event:
 
     @property
     def body(self) -> Body:
-        """The typed content of the event."""
+        """Return the content of the event as an instance of the class for its kind."""
         if self._body is None:
             object.__setattr__(self, "_body", body_of(self.kind, self.data))
         return cast("Body", self._body)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the wire form of the event."""
+        """Return the event as a JSON-ready dictionary."""
         return {"seq": self.seq, "epoch": self.epoch, "at": self.at_ms, "kind": self.kind, "data": self.data}
 
     @classmethod
     def decode(cls, wire: str | bytes) -> Event:
-        """Read an event from its wire form. Raises ``ValueError`` if the text is not an event."""
+        """Create an event from its JSON text. Raises ``ValueError`` if the text is not an event."""
         try:
             raw = json.loads(wire)
             return cls(
@@ -124,7 +124,7 @@ class Event:
 
     @classmethod
     def decode_entry(cls, entry: str | bytes) -> list[Event]:
-        """Read the events of a log entry, one a line. Lines of newer versions that are no events are skipped."""
+        """Create the events of one log entry, which holds one event per line. Unreadable lines are skipped."""
         found, text = list[Event](), entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
         for line in text.split("\n"):
             with suppress(ValueError):
@@ -133,12 +133,12 @@ class Event:
 
 
 def reset(reason: str) -> Event:
-    """Return an event that tells a reader to discard what it has; see ``LogReset``. It has no number and no id."""
+    """Return an event that tells a reader to discard all earlier events of the turn."""
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 
 def end_of(turn: Turn) -> Event:
-    """Rebuild a finished turn's last event from its record, for a reader whose log cannot be read."""
+    """Build the last event of a finished turn from its record, for readers whose log cannot be read."""
     said = TurnFinished(
         outcome=turn.outcome or "",
         success=turn.success,
@@ -154,7 +154,7 @@ def end_of(turn: Turn) -> Event:
 
 
 def read_event_id(text: str) -> tuple[int, str, int]:
-    """Split an event id into sequence number, epoch and time in milliseconds (0 if the id has none).
+    """Split an event id into the event's number, epoch and time in milliseconds (0 if the id has no time).
 
     Raises ``ValueError`` if the text is not an event id.
     """
@@ -164,7 +164,7 @@ def read_event_id(text: str) -> tuple[int, str, int]:
 
 
 def body_of(kind: str, data: Mapping[str, Any]) -> Body:
-    """Return the typed content of an event; ``Unknown`` for a kind or version that this program does not know."""
+    """Create the content of an event from its kind and data; the result is ``Unknown`` for unknown kinds."""
     found = _CLASSES.get(kind)
     if found is None or data.get("version", 1) != found.VERSION:
         return Unknown(KIND=kind, data=data)
@@ -177,7 +177,7 @@ def body_of(kind: str, data: Mapping[str, Any]) -> Body:
 
 
 def data_of(body: Body) -> dict[str, Any]:
-    """Return the wire form of an event's content: a JSON-ready dict in the order of the fields."""
+    """Return the content of an event as a JSON-ready dictionary."""
     if isinstance(body, Unknown):
         return dict(body.data)
     data: dict[str, Any] = {"version": body.VERSION} if body.VERSION != 1 else {}

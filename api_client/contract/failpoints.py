@@ -46,7 +46,7 @@ class FailpointError(Exception):
 
 
 class _OfProcess:
-    """A failpoint of this process alone, armed by the environment."""
+    """A failpoint that is armed for one process by an environment variable."""
 
     def __init__(self, spec: str) -> None:
         self._name, _, order = spec.partition("=")
@@ -55,7 +55,7 @@ class _OfProcess:
         self._lock = threading.Lock()
 
     def action(self, name: str) -> str:
-        """Count a pass of a point and return the action to take; empty for none."""
+        """Count that the process reached a failpoint; return the action to carry out, or an empty string."""
         if name != self._name:
             return ""
         with self._lock:
@@ -64,13 +64,13 @@ class _OfProcess:
 
 
 class _OfFolder:
-    """Failpoints armed by files, with passes counted over all processes."""
+    """Failpoints that are armed by files and whose passes are counted over all processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def action(self, name: str) -> str:
-        """Count a pass of a point and return the action to take; empty for none."""
+        """Count that a process reached a failpoint; return the action to carry out, or an empty string."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
         except FileNotFoundError:
@@ -100,7 +100,7 @@ _points = _armed(os.environ.get("HELIX_FAILPOINT", ""))
 
 
 def reach(name: str) -> None:
-    """Pass a failpoint, and carry out its action if it is armed.
+    """Mark a place in the code as a failpoint, where tests can inject a fault.
 
     Raises ``FailpointError`` if the action is ``raise``, ``ValueError`` if the action is unknown.
     """
@@ -109,7 +109,7 @@ def reach(name: str) -> None:
 
 
 async def arrive(name: str) -> None:
-    """Pass a failpoint in a coroutine without blocking the event loop. Raises the errors of ``reach``."""
+    """Mark a place in a coroutine as a failpoint, where tests can inject a fault."""
     if _points is None or not (action := _points.action(name)):
         return
     if action.partition(":")[0] in {"sleep", "meet"}:

@@ -17,14 +17,14 @@ _QUOTE = re.compile(r" {0,3}>")
 
 
 class _Lines:
-    """Splits a text into lines. Lines that share a marker are joined into one."""
+    """Splits a growing text into lines, and joins lines that share a step marker."""
 
     def __init__(self) -> None:
         self._fence = ""
         self.held = ""  # lines that may end inside a marker, with their line ends
 
     def take(self, line: str) -> list[tuple[str, bool]]:
-        """Add a line and return the lines that are now complete, each with whether it is code or a quote."""
+        """Add a line; return the lines that are complete now, each with a flag for code or quotes."""
         line = self.held + line
         if self._goes_on(line):
             self.held = f"{line}\n"
@@ -49,7 +49,7 @@ class _Lines:
 
 
 def fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """Return the fence that is open after ``line`` (empty for none), and whether the line is code or a quote."""
+    """Return the code fence that is open after ``line``, and whether the line is code or a quote."""
     match = _FENCE.match(line)
     if fence:
         closes = match and match[1].startswith(fence) and not match[2].strip()
@@ -59,7 +59,7 @@ def fence_after(fence: str, line: str) -> tuple[str, bool]:
 
 
 def _strip(line: str) -> str:
-    """Remove markers from a line, except inside inline code."""
+    """Return a line without its step markers, except inside inline code."""
     parts: list[str] = []
     end = ticks = 0
     for match in PATTERN.finditer(line):
@@ -70,7 +70,7 @@ def _strip(line: str) -> str:
 
 
 class VisibleText:
-    """The visible part of a growing answer: no marker, and no text that may become the start of a marker.
+    """Hides step markers, and text that may become a marker, while an answer is still being written.
 
     Text behind a possible marker is held back until its line ends, trailing white space until more text comes. The
     result does not depend on how the text is cut into pieces.
@@ -84,7 +84,7 @@ class VisibleText:
         self._space = ""
 
     def feed(self, piece: str) -> str:
-        """Add a piece of the raw text and return the text that becomes visible."""
+        """Add a piece of the raw answer and return the text that becomes visible."""
         self._line += piece
         *ended, self._line = self._line.split("\n") if "\n" in piece else [self._line]
         parts = [self._closed(*whole) for line in ended for whole in self._lines.take(line)]

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 
 
 class Answerer(StrEnum):
-    """Who may answer an interruption."""
+    """Who may answer the question of a suspended turn."""
 
     #: The turn's owner, operators, and anyone with the link that the owner's chat shows.
     OWNER = "owner"
@@ -28,7 +28,7 @@ class Answerer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """A question that a turn waits for, and later its answer. Only the question's kind reads ``asked``.
+    """A question for a person that suspends a turn, together with its answer once there is one.
 
     Attributes:
         kind: name of the kind of question; see ``api_client/interruptions``.
@@ -57,13 +57,13 @@ class Interruption:
             raise ValueError("kind and silence of an interruption are words of small letters, digits and _")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every non-empty field, JSON-ready."""
+        """Return all non-empty fields as a JSON-ready dictionary."""
         found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)}
         return found | {"asked": dict(self.asked)}
 
     @property
     def problem(self) -> str:
-        """Why the interruption cannot be stored; empty if it can."""
+        """Return why the question cannot be stored; an empty string if it can."""
         try:
             too_long = len(self.to_json()) > MAX_ASKED_BYTES
         except TypeError as error:
@@ -71,15 +71,15 @@ class Interruption:
         return f"what the interruption {self.kind!r} asks is longer than {MAX_ASKED_BYTES} bytes" if too_long else ""
 
     def to_json(self) -> str:
-        """Return the interruption as the turn's record stores it."""
+        """Encode the question as JSON for the turn's record."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Interruption | None:
-        """Read a stored interruption; return None for an empty mapping. Raises ``ValueError`` if a value is invalid."""
+        """Create a question from its stored form; return None for an empty mapping."""
         return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data}) if data else None
 
     @classmethod
     def from_json(cls, text: str) -> Interruption | None:
-        """Read a stored interruption; return None for an empty text or object. Raises the errors of ``from_dict``."""
+        """Decode a stored question; return None for an empty text or object."""
         return cls.from_dict(json.loads(text or "{}"))

@@ -23,12 +23,12 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def named(name: str) -> cached_property[str]:
-    """Declare a key by its name."""
+    """Declare an attribute that holds the Redis key with this name."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
 def named_each(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
-    """Declare a family of keys with one prefix. With ``hashed``, names may hold any characters."""
+    """Declare an attribute that builds Redis keys from variable names, with the prefix ``before``."""
 
     def made(keys: KeyNames) -> Callable[..., str]:
         def key(*names: str) -> str:
@@ -42,7 +42,7 @@ def named_each(before: str, after: str = "", *, hashed: bool = False) -> cached_
 
 @dataclass(frozen=True)
 class KeyNames:
-    """Base class of the key names of one installation and subject."""
+    """Base class for groups of Redis key names that belong to one installation."""
 
     namespace: str
     prefix: str = field(init=False, repr=False, compare=False)
@@ -51,12 +51,12 @@ class KeyNames:
         object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.namespace}}}:")
 
     def named(self, name: str) -> str:
-        """Return the key with this name."""
+        """Return the Redis key with this name, including the installation's prefix."""
         return self.prefix + name
 
 
 class Keys(KeyNames):
-    """Names of the keys of turns, queues, workers and counters."""
+    """The Redis key names of turns, queues, workers and counters."""
 
     #: Hash: the turn's record.
     turn = named_each("turn:")
@@ -89,7 +89,7 @@ class Keys(KeyNames):
     unfinished = named_each("unfinished:", hashed=True)
 
     def browser(self, token: str) -> str:
-        """Return the key of the string with a browser's sign-in; the token itself is not stored."""
+        """Return the key for a browser's sign-in. The key contains only a hash of the token."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.prefix}browser:{digest}"
 
@@ -144,7 +144,7 @@ class Keys(KeyNames):
 
     @property
     def of_all_turns(self) -> tuple[str, ...]:
-        """The keys that a change of any turn may touch, in the order that ``store/lua/record.lua`` expects."""
+        """Return the keys that a change of any turn may touch, in the order that ``store/lua/record.lua`` expects."""
         return (self.due, self.finished, self.dead, self.suspended, self.pending, self.pauses, self.held)
 
     #: String: how often pending counters were added to the metrics hashes.
@@ -153,23 +153,23 @@ class Keys(KeyNames):
     totals = named("metrics:total")
 
     def bucket(self, size: str, at: float) -> str:
-        """Return the key of the counters of the minute, hour or day that contains ``at`` (seconds since the epoch)."""
+        """Return the key of the counters for the minute, hour or day that contains the time ``at``."""
         seconds = BUCKETS[size]
         return f"{self.prefix}metrics:{size}:{int(at) // seconds * seconds}"
 
     def metrics(self, at: float) -> list[str]:
-        """Return the four hashes that a change adds its counters to: total, minute, hour, day."""
+        """Return the four keys whose counters a change at the time ``at`` adds to: total, minute, hour and day."""
         return [self.totals, *(self.bucket(size, at) for size in BUCKETS)]
 
 
 def session_digest(session_id: str) -> str:
-    """Return a session id, or any other text, as a fixed-length name for keys and object stores."""
+    """Return a fixed-length hash of a session id, for use in keys and object names."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 @lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
 def keys_of(namespace: str, turn_id: str) -> Keys:
-    """Return the keys of a turn's installation. Raises ``ValueError`` if the id is not a turn id."""
+    """Return the Redis key names for a turn. Raises ``ValueError`` if the id is not a turn id."""
     check_turn_id(turn_id)
     return _keys_of_namespace(namespace)
 

@@ -41,7 +41,7 @@ BEGINNING = _beginning()
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A step marker: its value as written, and its position in the text."""
+    """A step marker in an answer: the name of the step as written, and the position in the text."""
 
     value: str
     start: int
@@ -49,23 +49,23 @@ class Marker:
 
     @property
     def step(self) -> str | None:
-        """The marker's step in lower case; None if it is none of the six."""
+        """Return the name of the step in lower case; None if there is no such step."""
         step = self.value.lower()
         return step if step in STEPS else None
 
 
 def marker(step: str) -> str:
-    """Return the marker of a step, as ADR-034 writes it."""
+    """Return the HTML comment that marks an answer with this step."""
     return f"<!-- STEP: {step} -->"
 
 
 def candidates(text: str) -> list[Marker]:
-    """Return everything in a text that looks like a marker."""
+    """Return every place in a text that looks like a step marker, in text order."""
     return [Marker(found[1].strip(), found.start(), found.end()) for found in PATTERN.finditer(text)]
 
 
 def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """Return the spans of an answer's markers. ``counting`` has the markers that count, in text order."""
+    """Return the positions of an answer's step markers. ``counting`` holds the markers that count, in text order."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start
@@ -74,7 +74,7 @@ def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 
 
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
-    """Read stored marker spans, keeping only spans that really hold markers.
+    """Read stored positions of step markers, and keep only positions where the text has markers.
 
     If ``pairs`` is no list, the markers at the end of the text count.
     """
@@ -94,12 +94,12 @@ def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
 
 
 def answer_text(text: str, spans: Sequence[Span]) -> str:
-    """Return the answer without its own marker: the text of every reply, as response.md has it."""
+    """Return the answer without the step marker at its end."""
     return text[: spans[-1][0]] if spans and spans[-1][1] == len(text) else text
 
 
 def page_text(text: str, spans: Sequence[Span]) -> str:
-    """Return the answer without any counting marker, for pages that show comments as text. Lines of markers vanish."""
+    """Return the answer without any of its step markers, for pages that would show the markers as text."""
     kept = answer_text(text, spans)
     pieces: list[str] = []
     past, bare = 0, True  # bare: the line so far is blank

@@ -7,7 +7,7 @@ from typing import Self
 
 
 class OpenEnum(StrEnum):
-    """An enumeration that keeps unknown words: they equal no member and are shown as text.
+    """Base class of enumerations that keep unknown words as text, because a newer version may have written them.
 
     Check what callers send against the members (``in list(...)``), never by creating one.
     """

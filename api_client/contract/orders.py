@@ -12,26 +12,26 @@ LINK_HOLDER = "anyone who has the link"
 
 @dataclass(slots=True)
 class PlacedOrder:
-    """An order being carried out. ``refused`` says why it failed without an exception; empty if it succeeded."""
+    """An operator's order that is being carried out; ``refused`` says why it failed, and is empty on success."""
 
     refused: str = ""
 
 
 class Orders(Protocol):
-    """Records orders. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Records the orders of operators. Each method raises ``StoreUnavailable`` if the store does not answer."""
 
     def place(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
     ) -> AbstractAsyncContextManager[PlacedOrder]:
-        """Record an order, then let the body of ``async with`` carry it out. Record the reason if the body raises."""
+        """Record an order that the body of ``async with`` carries out; if the body raises, record the reason too."""
 
     async def record(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Record an order and return the record's id. The caller records the outcome."""
+        """Record an order and return the id of the record."""
 
     async def refuse(self, recorded: str, why: str | Exception) -> None:
-        """Add the reason to a recorded order that was not carried out."""
+        """Add to the record of an order why the order was not carried out."""
 
 
 def name_caller(owner: str) -> str:
-    """Return who acts through the API: the start of the owner's hash, never a name or a key."""
+    """Return a short name for a caller of the API, made from its owner id."""
     return f"key:{owner[:12]}"

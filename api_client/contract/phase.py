@@ -20,18 +20,18 @@ MAX_PHASES = 200
 
 @dataclass(frozen=True, slots=True)
 class QualityGate:
-    """A deterministic check by name, with its options. Its ``criteria`` are left to the verifier."""
+    """An automatic check of a phase's result, selected by its name and configured by options."""
 
     type: str
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Criteria that only the verifier can judge, one sentence each."""
+        """Return the criteria that the check leaves to the verifying agent, one sentence each."""
         return tuple(self.options.get("criteria", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the gate as phases.yaml writes it."""
+        """Return the check as it is written in phases.yaml."""
         return {"type": self.type, **self.options}
 
 
@@ -64,16 +64,16 @@ class Phase:
 
     @property
     def model(self) -> str:
-        """The model that does the work; empty for the caller's model."""
+        """Return the model that carries out the phase; an empty string stands for the caller's model."""
         return str(self.config.get("model", ""))
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Criteria for the verifier besides the description."""
+        """Return the criteria that the verifying agent judges in addition to the description."""
         return tuple(criterion for gate in self.quality_gates for criterion in gate.criteria)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the phase as phases.yaml writes it, JSON-ready; ``from_dict`` reads it back."""
+        """Return the phase as a JSON-ready dictionary in the form of phases.yaml."""
         return {
             "id": self.id,
             "name": self.name or self.id,
@@ -89,7 +89,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, data: object) -> Phase:
-        """Read one phase. Raises ``PhaseError``, which names every problem."""
+        """Create a phase from its dictionary form. Raises ``PhaseError``, which names every problem."""
         found = Findings()
         found.read(PHASE, data)
         if found.problems:
@@ -98,7 +98,7 @@ class Phase:
 
 
 def read_phases(data: object) -> tuple[Phase, ...]:
-    """Read the content of a phases.yaml: a list of phases, or a mapping with the list under ``phases``.
+    """Parse the content of a phases.yaml file: a list of phases, alone or under the key ``phases``.
 
     Raises ``PhaseError``, which names every problem.
     """
@@ -109,7 +109,7 @@ def read_phases(data: object) -> tuple[Phase, ...]:
 
 
 def checked_phases(data: object) -> tuple[Phase, ...]:
-    """Read the content of a phases.yaml as a kind does: raises ``Invalid`` with every problem."""
+    """Parse the content of a phases.yaml file. Raises ``Invalid``, which holds every problem."""
     found, prefix, seen = Findings(), list[str](), dict[str, int]()
     if isinstance(data, Mapping):
         known, prefix = ("phases", "name", "description"), ["phases"]
@@ -134,7 +134,7 @@ def checked_phases(data: object) -> tuple[Phase, ...]:
 
 
 def _read(data: Any) -> Phase:
-    """Build a phase from checked data. Keys without a value are ignored."""
+    """Create a phase from checked data; keys without a value are ignored."""
     data = {key: value for key, value in data.items() if value is not None}
     name = spelled(data["id"])
     gates = gate_entries(data.get("quality_gate"))

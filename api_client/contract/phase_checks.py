@@ -30,7 +30,7 @@ _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class PhaseError(BadRequest):
-    """Phases that cannot be carried out; ``problems`` lists everything that is wrong."""
+    """Raised for phases that cannot be carried out; ``problems`` lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)), param="phases", code="invalid_phases")
@@ -38,13 +38,13 @@ class PhaseError(BadRequest):
 
 
 def spelled(value: object) -> str:
-    """Return an id as text: YAML reads ``id: 1`` as a number."""
+    """Return a phase's id as text, because YAML reads ``id: 1`` as a number."""
     number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if number or isinstance(value, str) else ""
 
 
 def gate_entries(value: Any) -> list[Any]:
-    """Return gates as a list of mappings. A gate may be written as a name, a mapping, or a list of these."""
+    """Return the quality gates of a phase as a list of mappings; a gate may be written as a plain name."""
     entries = value if isinstance(value, list) else [] if value is None else [value]
     return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
 
@@ -95,7 +95,7 @@ def _seconds(value: object) -> float:
 
 
 def path_problem(value: object) -> str:
-    """Return why a value is not a path below a folder; empty if it is one. Looks at the text only."""
+    """Return why a value is not a valid path below a folder; an empty string if it is valid."""
     if not isinstance(value, str):
         return f"must be a path, not {noun_of(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
@@ -113,7 +113,7 @@ def path_problem(value: object) -> str:
 
 
 def folder_problem(value: str) -> str:
-    """Return why phases cannot use a folder, relative to HELIX_ROOT; empty if they can. Looks at the text only."""
+    """Return why a folder cannot be used for phases; an empty string if it can."""
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
         return f"must be relative to HELIX_ROOT, not {value[:80]!r}"
@@ -144,7 +144,7 @@ def _output(value: object) -> str:
 
 
 def _paths(kind: Kind) -> Kind:
-    """Return a kind that reads paths which can exist together: a file cannot also be a folder (``a`` and ``a/b``)."""
+    """Return a parser for lists of paths that can exist together, in which no file is also a folder."""
     listed = each(kind, "paths", MAX_PATHS)
 
     def read(value: Any) -> tuple[str, ...]:

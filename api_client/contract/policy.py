@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class Action(StrEnum):
-    """Reactions to a validator's errors. A policy lists them in order for each validator."""
+    """Reactions to the errors that a validator finds; a policy lists them in order for each validator."""
 
     #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"
@@ -47,7 +47,7 @@ CHAT = "chat"
 
 
 class OnError(StrEnum):
-    """The effect on an answer of a rule that raises or takes too long."""
+    """What happens to an answer if a validation rule fails to run or takes too long."""
 
     #: Counts as an error of the rule.
     FAIL = "fail"
@@ -56,7 +56,7 @@ class OnError(StrEnum):
 
 
 class Content(StrEnum):
-    """Kinds of content that an answer can hold."""
+    """Kinds of content that an answer can contain, such as code."""
 
     ADR = "adr"
     CODE = "code"
@@ -65,7 +65,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Facts about a turn before its answer exists. ``route`` is chat, responses or turns."""
+    """The facts about a turn that decide which rules of a policy apply to its answer."""
 
     model: str = ""
     owner: str = ""
@@ -75,7 +75,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliesTo:
-    """Conditions of a rule, all of which must hold; an empty condition always does.
+    """The conditions under which a policy rule applies; an empty condition is always met.
 
     Models and owners may contain ``*``.
     """
@@ -88,7 +88,7 @@ class AppliesTo:
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
     def judges(self, subject: Subject) -> bool:
-        """Return whether the rule applies to a turn, as far as that is known before the answer.
+        """Return whether the rule applies to a turn, judging by the facts known before the answer exists.
 
         Other kinds of work have their own checks: a rule applies to them only if ``kinds`` names them.
         """
@@ -101,13 +101,13 @@ class AppliesTo:
         return all(not names or value in names for names, value in listed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the conditions that are set, JSON-ready."""
+        """Return the conditions that are set as a JSON-ready dictionary."""
         return {each.name: list(value) for each in fields(self) if (value := getattr(self, each.name))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """One entry of ``rules``.
+    """A rule of a policy file that checks the answers of turns.
 
     Attributes:
         rule: a rule with options, a built-in validator, or an installed package's validator.
@@ -137,11 +137,11 @@ class PolicyRule:
 
     @property
     def order(self) -> tuple[Action, ...]:
-        """The reactions in the form of ``Policy.order``."""
+        """Return the reactions to errors of this rule; a rule of severity warning only warns."""
         return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry, JSON-ready, with its defaults; fields added by later versions only if they are used."""
+        """Return the rule as a JSON-ready dictionary, including default values."""
         data = {
             "name": self.name,
             "rule": self.rule,
@@ -158,7 +158,7 @@ class PolicyRule:
 
 @dataclass(frozen=True)
 class PolicyFile:
-    """The content of a policy file.
+    """The parsed content of a policy file, which says how answers and tool calls are checked.
 
     Attributes:
         rules: in the order of the file.
@@ -177,7 +177,7 @@ class PolicyFile:
     tools: tuple[ToolRule, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy in its canonical JSON-ready form: files with the same meaning have the same form."""
+        """Return the policy as a JSON-ready dictionary, which is equal for files with the same meaning."""
         data = {
             "version": VERSION,
             "max_attempts": self.max_attempts,
@@ -188,26 +188,26 @@ class PolicyFile:
 
     @cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits that identify the policy's meaning on turns, in metrics and on pages."""
+        """Return 16 hexadecimal digits that identify the meaning of the policy."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def askable(self) -> tuple[str, ...]:
-        """The rules that a request may name."""
+        """Return the names of the rules that a request may select."""
         shadow = {each.name for each in self.rules if each.shadow}
         own = (each.name for each in self.rules if not each.shadow)
         return tuple(dict.fromkeys((*own, *(name for name in self.others if name not in shadow))))
 
     def judging(self, subject: Subject) -> list[PolicyRule]:
-        """Return the rules that check a turn whose request names none, in file order, shadow rules included."""
+        """Return the rules that check a turn whose request selects no rules, in the order of the file."""
         return [each for each in self.rules if each.applies_to.judges(subject) and not each.on_request]
 
 
 def plain_policy(
     names: Iterable[str], orders: Mapping[str, Sequence[str]] | None = None, max_attempts: int = 3
 ) -> PolicyFile:
-    """Return the policy of settings without a policy file: these validators with their orders or ADR-038's."""
+    """Return the policy that applies without a policy file: the given validators and their reactions."""
     ordered = tuple((name, tuple((orders or {}).get(name, DEFAULT_ORDER))) for name in names)
     return _plain_policy(ordered, max_attempts)
 
@@ -224,7 +224,7 @@ APPLIED = "applied_policy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPolicy:
-    """The policy of a turn as of its submit. Later changes of the file do not affect the turn.
+    """The policy that a turn was submitted with. Later changes of the policy file do not affect the turn.
 
     Attributes:
         hash: names the policy in the store.
@@ -240,18 +240,18 @@ class AppliedPolicy:
 
     @classmethod
     def of(cls, request: TurnRequest) -> AppliedPolicy | None:
-        """Read the policy attached to a request; return None if no policy file was applied."""
+        """Return the policy attached to a request; None if no policy file was applied."""
         data = request.attached.get(APPLIED)
         return cls.from_dict(data) if data else None
 
     def attach(self, request: TurnRequest, filled: Iterable[str]) -> TurnRequest:
-        """Return the request with this policy attached; ``filled`` names the fields that the policy set."""
+        """Return a copy of the request with this policy attached; ``filled`` names the fields that the policy set."""
         filled = dict.fromkeys((*request.filled, *filled, APPLIED))
         return replace(request.attach(APPLIED, self), filled=tuple(filled))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> AppliedPolicy:
-        """Read an applied policy from the form of ``dataclasses.asdict``. Unknown fields are ignored."""
+        """Create an applied policy from its stored form and ignore unknown fields."""
         return cls(
             hash=str(data["hash"]),
             shadow=tuple(data.get("shadow", ())),

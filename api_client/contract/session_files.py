@@ -17,7 +17,7 @@ class SessionFilesError(HelixError):
 
 
 class SessionFilesAway(SessionFilesError):
-    """Raised when the files cannot be reached now."""
+    """Raised when the stored files of a session cannot be reached at the moment."""
 
     code = "files_unavailable"
 
@@ -35,21 +35,21 @@ class SessionFilesTooLarge(SessionFilesError):
 
 
 class StoredFiles(Protocol):
-    """The files of one session as they were stored last. Paths are relative to the session's folder."""
+    """Reads the files of one session from their storage. Paths are relative to the session's folder."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Return the size of each file in bytes, by path."""
+        """Return the size of each stored file in bytes, by path."""
         ...
 
     def open(self, path: str) -> tuple[int, int]:
-        """Return a file descriptor and the size. Raise ``OSError`` or ``SessionFilesError``."""
+        """Open a stored file and return its file descriptor and size. Raises ``OSError`` or ``SessionFilesError``."""
         ...
 
 
 @dataclass(slots=True)
 class ClearedFiles:
-    """What was removed, or would be: objects and their bytes. ``problems``: what was left alone, and why."""
+    """The result of a cleanup: the removed objects and bytes, and the problems with objects that were kept."""
 
     objects: int
     size: int
@@ -60,16 +60,16 @@ class StoredSessions(Protocol):
     """Reads and clears the stored files of all sessions, for relays and operators. Raises ``SessionFilesError``."""
 
     async def read(self, session_id: str) -> StoredFiles:
-        """Return the files of a session, none if nothing was stored."""
+        """Return the stored files of a session, which are empty if nothing was stored."""
         ...
 
     async def clear(self, *, now: float, session_seconds: float, dry_run: bool) -> ClearedFiles:
-        """Remove what nobody needs, and sessions without a turn for ``session_seconds``; 0: never."""
+        """Delete stored files that are no longer needed, and sessions unused for ``session_seconds`` (0 for never)."""
         ...
 
 
 def find_session_files(files: str) -> Any:
-    """Return the plug-in for ``HELIX_FILES``; None if workers share HELIX_ROOT.
+    """Return the plug-in that stores session files as ``HELIX_FILES`` demands; None if that setting is empty.
 
     It has ``read(store)`` for a ``StoredSessions``, and ``work(settings, ledger, threads)`` for what workers do.
     """

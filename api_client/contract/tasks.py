@@ -30,7 +30,7 @@ CHECK_QUEUE = "helix.check"
 
 @dataclass(frozen=True, slots=True)
 class TaskDeclaration:
-    """A Celery task of a turn.
+    """Declares a Celery task that moves turns from one state to the next.
 
     Attributes:
         queue: queue of its messages. purpose: what it does, for operators.
@@ -64,23 +64,23 @@ TASKS = {
 
 @cache
 def all_tasks() -> Mapping[str, TaskDeclaration]:
-    """Return all tasks of turns by name: the kernel's and those of installed kinds of work."""
+    """Return the declarations of all tasks by name, including tasks of installed plug-ins."""
     added = {name: task for kind in installed_kinds().values() for name, task in kind.tasks.items()}
     return added | TASKS
 
 
 def find_queue(task: str) -> str:
-    """Return the queue of a task. Raises ``KeyError`` if no installed kind of work has the task."""
+    """Return the name of the queue for a task. Raises ``KeyError`` if the task is unknown."""
     return all_tasks()[task].queue
 
 
 def runs_agent(task: str) -> bool:
-    """Return whether a task runs an agent, whose result another task then checks."""
+    """Return whether a task runs an agent whose result another task checks afterwards."""
     return bool(all_tasks()[task].judged_by)
 
 
 class Link(NamedTuple):
-    """A task of a turn's chain, for one attempt."""
+    """A task to be carried out for one attempt of a turn."""
 
     task: str
     attempt: int
@@ -90,7 +90,7 @@ class Link(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Link:
-        """Read ``turn.run/1``. Raises ``ValueError`` if the text names no known task."""
+        """Parse a text such as ``turn.run/1``. Raises ``ValueError`` if the text names no known task."""
         task, _, attempt = text.partition("/")
         if task not in all_tasks() or not attempt.isdecimal():
             raise ValueError(f"not a link of a turn's chain: {text[:80]!r}")
@@ -98,7 +98,7 @@ class Link(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Return whether turns begin with this task."""
+        """Return whether this is the first task of a turn."""
         return self.attempt == 1 and all_tasks()[self.task].begins
 
 
@@ -107,12 +107,12 @@ ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
 
 
 def own_queue(worker: str) -> str:
-    """Return the queue of a single worker process."""
+    """Return the name of the queue that only this worker process reads."""
     return OWN_QUEUE + worker
 
 
 def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
-    """Return the queue that a task is sent to.
+    """Return the name of the queue that a task is sent to.
 
     ``preferred``: the turn has waited before, as for each retry. ``worker``: the process that should run the task.
     """
@@ -125,7 +125,7 @@ def queue_of(link: Link, *, preferred: bool = False, worker: str = "") -> str:
 def chain_of(
     link: Link, turn_id: str, session_id: str, *, preferred: bool = False, worker: str = ""
 ) -> list[dict[str, Any]]:
-    """Return the Celery chain for a task: an agent run is followed by the task that checks its result.
+    """Return the Celery tasks to send for a turn: the given task and, after an agent run, the checking task.
 
     Each item has the keyword arguments of one immutable signature. Task arguments are ids, never prompts: operators
     read them in Flower.

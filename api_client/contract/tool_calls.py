@@ -24,7 +24,7 @@ _MOST_NAME = 100
 
 
 class Reaction(StrEnum):
-    """What a policy does with a tool call."""
+    """What happens to a tool call that a policy rule matches."""
 
     #: Run the call, unless the agent's own permissions forbid it.
     RUN = "run"
@@ -36,7 +36,7 @@ class Reaction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """One entry of ``tools``: the calls it matches, and what follows. All conditions must hold."""
+    """A rule of a policy file that allows, denies or suspends matching tool calls."""
 
     tool: str = field(default="*", metadata={"what": "Name of the tool; * fits any characters."})
     do: Reaction = field(default=Reaction.ASK, metadata={"what": "run, ask or deny."})
@@ -60,12 +60,12 @@ class ToolRule:
                 raise ValueError(f"arguments: the pattern of {name!r} must be a text")
 
     def concerns(self, model: str, owner: str) -> bool:
-        """Return whether the rule applies to this model and this owner's turns."""
+        """Return whether the rule applies to turns of this model and owner."""
         wanted = ((self.models, model), (self.owners, owner))
         return all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field that differs from its default, JSON-ready."""
+        """Return all fields that differ from their defaults as a JSON-ready dictionary."""
         plain = ToolRule()
         data = {each.name: getattr(self, each.name) for each in fields(self)}
         given = {name: value for name, value in data.items() if value != getattr(plain, name)}
@@ -74,7 +74,7 @@ class ToolRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCall:
-    """A tool call that waits for a person, as its runner reports it.
+    """A tool call that an agent may make only after a person approves it.
 
     Attributes:
         call: the agent's own id of the call, used once.
@@ -92,7 +92,7 @@ class WaitingCall:
     who: str = Answerer.OWNER
 
     def interruption(self, secrets: Sequence[str] = ()) -> Interruption:
-        """Return the question about the call. A call that cannot be shown whole is refused at once.
+        """Return the question that asks a person about the call; a call that cannot be shown safely is refused.
 
         ``secrets`` has the values to mask, longest first.
         """
@@ -116,7 +116,7 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolQuestion:
-    """The question about a tool call.
+    """The question whether an agent may make a tool call.
 
     Attributes:
         arguments: all arguments, complete, as ``call_display`` writes them.
@@ -132,24 +132,24 @@ class ToolQuestion:
     refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the question, JSON-ready."""
+        """Return the question as a JSON-ready dictionary."""
         found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != ""}
         return found | {"arguments": dict(self.arguments), "files": dict(self.files)}
 
     @classmethod
     def of(cls, interruption: Interruption) -> ToolQuestion:
-        """Read the question of an interruption. Raises ``TypeError`` for another kind of interruption."""
+        """Create the tool question from a stored interruption. Raises ``TypeError`` for another kind of question."""
         asked = interruption.asked
         return cls(**{each.name: asked[each.name] for each in fields(cls) if each.name in asked})
 
     @property
     def text(self) -> str:
-        """The whole call in lines. Continuation lines of a value begin with four blanks, as no name does."""
+        """Return the tool's name and one line for each argument of the call."""
         lines = [f"{name}: {value}".replace("\n", "\n    ") for name, value in self.arguments.items()]
         return "\n".join([self.tool, *lines])
 
     @property
     def words(self) -> str:
-        """The whole call on one line."""
+        """Return the tool's name and the arguments of the call on one line."""
         said = ", ".join(f"{name}: {value}" for name, value in self.arguments.items())
         return f"{self.tool} ({said})".replace("\n", "⟦U+000A⟧") if said else self.tool

@@ -12,7 +12,7 @@ from api_client.contract.issue import ValidationIssue, issues_data, read_issues
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnError:
-    """The error of a turn.
+    """The error that explains why a turn ended without an answer.
 
     Attributes:
         code: stable code (docs/errors.md).
@@ -27,13 +27,13 @@ class TurnError:
     issues: tuple[ValidationIssue, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the error as a JSON-ready dict, without an empty ``reason``."""
+        """Return the error as a JSON-ready dictionary."""
         reason = {"reason": self.reason} if self.reason else {}
         return {"code": self.code, "message": self.message, **reason, "issues": issues_data(self.issues)}
 
     @classmethod
     def from_dict(cls, data: Any) -> TurnError | None:
-        """Read an error from its wire form; return None for an empty object or another type.
+        """Create an error from its dictionary form; return None for an empty object or another type.
 
         Missing fields and fields of another type become empty: another version may have written them.
         """
@@ -44,7 +44,7 @@ class TurnError:
 
     @classmethod
     def from_json(cls, text: str) -> TurnError | None:
-        """Read an error from a turn's record; return None for an empty text.
+        """Decode an error from a turn's record; return None for an empty text.
 
         Raises ``ValueError`` if the text is not JSON.
         """
@@ -52,5 +52,5 @@ class TurnError:
 
 
 def error_data(error: TurnError | None) -> dict[str, Any]:
-    """Return the wire form of a turn's error; an empty object for none."""
+    """Return a turn's error as a JSON-ready dictionary, which is empty if there is no error."""
     return error.to_dict() if error else {}

@@ -17,7 +17,7 @@ HEARD_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """The last report of one worker process. Times are seconds since the epoch, 0 for never or unknown.
+    """The latest report of a worker process about itself. Times are in seconds since the epoch.
 
     Attributes:
         name: process name in Flower, logs, pages and records. On the wire it is the key, not a field.
@@ -62,29 +62,29 @@ class WorkerReport:
 
     @property
     def worker(self) -> str:
-        """The `turns worker` that the process belongs to: ``worker-12-bcdf@host`` for ``worker-12-bcdf-1@host``."""
+        """Return the name of the worker that the process belongs to, without the process number."""
         return worker_of(self.name)
 
     def free_of(self, queue: str) -> int:
-        """Return how many more turns of a queue the process could carry out at once."""
+        """Return how many more turns from a queue the process could carry out now."""
         return self.check_free if queue == CHECK_QUEUE else self.free
 
     def cannot_run(self, model: str) -> str:
-        """Return why the process cannot run agents of this model (a label); empty if it can or does not say."""
+        """Return why the process cannot run agents of a model; an empty string if it can or does not say."""
         if not (self.models or self.cannot) or any(label(name) == model for name in self.models):
             return ""
         why = next((str(text) for name, text in self.cannot.items() if label(name) == model), "")
         return why or "it offers no such model (HELIX_MODELS)"
 
     def to_json(self) -> str:
-        """Return the report as stored under the worker's name."""
+        """Encode the report as JSON for the store, without the name of the process."""
         data = asdict(self)
         del data["name"]
         return json.dumps(data)
 
     @classmethod
     def from_json(cls, name: str, text: str | bytes) -> WorkerReport:
-        """Read a stored report. Missing fields and fields of another type become empty.
+        """Create a report from its stored JSON; missing or invalid fields become empty.
 
         Raises ``ValueError`` if the text is not a JSON object.
         """
@@ -96,14 +96,14 @@ class WorkerReport:
 
 
 def there(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
-    """Return the reports that are about as recent as the latest one, for callers without the store's clock."""
+    """Return the reports that are about as recent as the latest report."""
     known = list(reports)
     last = max((each.at for each in known), default=0.0)
     return [each for each in known if last - each.at < HEARD_SECONDS]
 
 
 def worker_of(name: str) -> str:
-    """Return the name of the `turns worker` that a process belongs to."""
+    """Return the name of the worker that a process belongs to, without the process number."""
     process, at, host = name.partition("@")
     worker, dash, number = process.rpartition("-")
     return f"{worker}{at}{host}" if dash and number.isdecimal() and worker else name
@@ -113,7 +113,7 @@ _READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]
 
 
 def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
-    """Return workers that went silent, did not sign off, and were not replaced on their machine.
+    """Return the last reports of worker processes that disappeared without signing off or being replaced.
 
     A worker replaces one silent worker of the same queues if it started after the silent one's last report.
     ``reports`` has the last report of each worker; ``now`` is in seconds since the epoch.

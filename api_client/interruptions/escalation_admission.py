@@ -13,13 +13,13 @@ from api_client.contract.work import find_work
 
 
 class EscalationAdmission(Admission):
-    """Attaches the configured escalation to turns whose policy or kind of work asks for one."""
+    """Attaches the configured escalation to submitted turns that may need another model or a person."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with its escalation. Raises ``BadRequest`` if the escalation can never work."""
+        """Return the request with its escalation attached. Raises ``BadRequest`` if the escalation can never work."""
         request = turn.request
         if (asked := Escalation.of(request)) is not None:
             check_escalation(asked, self._settings.models)
@@ -33,7 +33,7 @@ class EscalationAdmission(Admission):
 
 
 def escalation_of(settings: Settings) -> Escalation:
-    """Return the escalation that the settings define."""
+    """Return the escalation that the settings configure."""
     return Escalation(
         model=settings.escalation_model,
         runs=settings.escalation_runs,

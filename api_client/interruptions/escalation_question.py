@@ -15,13 +15,13 @@ _WORDS = table_beside(__file__)
 
 
 class VerdictQuestion(QuestionKind):
-    """Asks for a verdict on the best answer; ``asked["in_text"]`` tells a text from a set of files."""
+    """Asks a person to approve, change or reject the best answer of a turn."""
 
     name = VERDICT
     proposes = True
 
     def show(self, asked: Interruption, locale: str) -> QuestionView:
-        """Return the question as shown next to the proposed answer."""
+        """Return the question as shown to a person next to the proposed answer."""
         in_text = asked.asked.get("in_text", True)
         edit = say(_WORDS, "edit" if in_text else "edit_phase", locale)
         return QuestionView(
@@ -39,13 +39,13 @@ class VerdictQuestion(QuestionKind):
         )
 
     def check(self, asked: Interruption, decision: str, note: str, text: str) -> None:
-        """Refuse an impossible answer. Raises ``BadRequest``, which names the field."""
+        """Check that a decision fits the question. Raises ``BadRequest``, which names the invalid field."""
         if decision == DecisionKind.EDIT and not asked.asked.get("in_text", True) and text:
             raise BadRequest("such a result is edited in its files, not by a text", param="text")
         super().check(asked, decision, note, text)
 
     def added_runs(self, request: TurnRequest) -> int:
-        """Return the runs of the model that an escalation tries before asking a person."""
+        """Return how many runs of another model an escalation tries before it asks a person."""
         escalation = Escalation.of(request)
         return escalation.runs if escalation and escalation.model else 0
 

@@ -19,7 +19,7 @@ _WORDS = table_beside(__file__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One possible answer.
+    """One of the answers that a person can choose for a question.
 
     Attributes:
         decision: the identifier of the answer.
@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionView:
-    """A question as people see it.
+    """A question as shown to people, with its text and choices.
 
     Attributes:
         title: a heading.
@@ -65,21 +65,21 @@ class QuestionView:
     elsewhere: str = ""
 
     def choice(self, decision: str) -> Choice:
-        """Return the choice with this identifier, or a plain choice if the question no longer offers it."""
+        """Return the choice for this decision, or a plain choice if the question no longer offers the decision."""
         return next(
             (each for each in self.choices if each.decision == decision), Choice(decision=decision, label=decision)
         )
 
 
 class QuestionKind:
-    """One kind of question. The base class shows unknown questions, and takes yes or no."""
+    """Shows questions of one kind and checks their answers. The base class handles unknown kinds as yes or no."""
 
     name = ""
     #: Whether the question proposes an answer of the agent (``turns/proposal.py``).
     proposes = False
 
     def show(self, asked: Interruption, locale: str) -> QuestionView:
-        """Return the question in the language ``de`` or ``en``."""
+        """Return the question as shown to a person, in German or English."""
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in asked.asked.items()}
         facts = tuple((visible(name), visible(text)) for name, text in texts.items())
         return QuestionView(
@@ -94,7 +94,7 @@ class QuestionKind:
         )
 
     def check(self, asked: Interruption, decision: str, note: str, text: str) -> None:
-        """Refuse an answer that does not fit the question. Raises ``BadRequest``, which names the field."""
+        """Check that a decision fits the question. Raises ``BadRequest``, which names the invalid field."""
         choices = {each.decision: each for each in self.show(asked, "en").choices}
         if decision not in choices:
             raise BadRequest(f"this is answered by {' or '.join(choices)}, not {decision[:80]!r}", param="decision")
@@ -107,16 +107,16 @@ class QuestionKind:
             raise BadRequest(f"{decision} takes no text", param="text")
 
     def added_runs(self, request: TurnRequest) -> int:
-        """Return how many additional runs this kind may cause before a person is asked."""
+        """Return how many additional agent runs this kind of question may cause before a person is asked."""
         return 0
 
     def recap(self, counted: Mapping[str, Any], locale: str) -> str:
-        """Return a chat's remark about the counted questions of a turn."""
+        """Return the sentence that a chat shows about a turn's questions of this kind, or an empty string."""
         return ""
 
 
 def yes_or_no(locale: str) -> tuple[Choice, Choice]:
-    """Return the two answers to a yes-or-no question."""
+    """Return the two choices of a yes-or-no question."""
     yes, no = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
     return (
         Choice(decision=yes, label=say(_WORDS, "yes", locale), said=say(_WORDS, "said_yes", locale), style="main"),
@@ -125,6 +125,6 @@ def yes_or_no(locale: str) -> tuple[Choice, Choice]:
 
 
 def say(words: Mapping[str, Mapping[str, str]], name: str, locale: str, **values: object) -> str:
-    """Return a sentence in the language ``locale``, or in English if there is no translation."""
+    """Return the text called ``name`` in a language, or in English if there is no translation."""
     found = words[name].get(locale, words[name]["en"])
     return found.format(**values) if values else found

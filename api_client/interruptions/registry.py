@@ -20,13 +20,13 @@ _BUILT_IN = {kind.name: kind for kind in (ToolApprovalQuestion(), VerdictQuestio
 
 
 def question_kind(name: str) -> QuestionKind:
-    """Return the kind of this name, or the base kind if no package provides it."""
+    """Return the kind of question with this name; unknown names get a general yes-or-no kind."""
     return _BUILT_IN.get(name) or installed_kinds().get(name) or QuestionKind()
 
 
 @functools.cache
 def installed_kinds() -> dict[str, QuestionKind]:
-    """Return the kinds of installed packages, loaded once; broken packages are left out."""
+    """Load the kinds of questions that installed packages provide, and return them by name."""
     found = {}
     for entry in entry_points(group=GROUP):
         try:
@@ -37,16 +37,16 @@ def installed_kinds() -> dict[str, QuestionKind]:
 
 
 def added_runs(request: TurnRequest) -> int:
-    """Return how many additional runs all kinds together may cause for a turn."""
+    """Return how many additional agent runs all kinds of questions together may cause for a turn."""
     return sum(kind.added_runs(request) for kind in (*_BUILT_IN.values(), *installed_kinds().values()))
 
 
 def question_of(asked: Interruption, locale: str = "en") -> QuestionView:
-    """Return a question as people see it."""
+    """Return a question in the form in which it is shown to people."""
     return question_kind(asked.kind).show(asked, locale)
 
 
 def recap_of(turn: Turn, locale: str) -> str:
-    """Return a chat's remark about the questions of a turn, or an empty string."""
+    """Return the sentence that a chat shows about the questions of a turn, or an empty string."""
     said = (question_kind(kind).recap(counted, locale) for kind, counted in turn.interruptions.items())
     return "; ".join(filter(None, said))

@@ -19,7 +19,7 @@ class ToolApprovalQuestion(QuestionKind):
     name = TOOL_CALL
 
     def show(self, asked: Interruption, locale: str) -> QuestionView:
-        """Return the question with the call verbatim."""
+        """Return the question as shown to a person, with the complete tool call."""
         call = ToolQuestion.of(asked)
         return QuestionView(
             title=say(_WORDS, "title", locale),
@@ -35,5 +35,5 @@ class ToolApprovalQuestion(QuestionKind):
         )
 
     def recap(self, counted: Mapping[str, Any], locale: str) -> str:
-        """Return a remark about approved calls that the agent never made, or an empty string."""
+        """Return a sentence about approved calls that the agent never made, or an empty string if there are none."""
         return say(_WORDS, "unused", locale, count=counted["unused"]) if counted.get("unused") else ""

@@ -6,7 +6,7 @@ from api_client.contract.keys import KeyNames, named, named_each
 
 
 class NoticeKeys(KeyNames):
-    """The names of the keys of an installation's outbox."""
+    """The Redis key names for the notifications of an installation."""
 
     #: Hash: notices that are to be sent or were given up, by id.
     notices = named("notices")
@@ -22,5 +22,5 @@ class NoticeKeys(KeyNames):
     watched = named_each("notices:watched:")
 
     def looked(self, listed: str) -> str:
-        """String: turns before this time in a list (``Keys.finished``, ``Keys.suspended``) were looked at, in ms."""
+        """Return the key of the time up to which a list of turns was searched for notifications."""
         return self.named(f"notices:looked:{listed.rpartition(':')[2]}")

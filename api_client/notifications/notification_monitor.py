@@ -15,7 +15,7 @@ log = ModuleLog(__name__)
 
 
 class NotificationMonitor(Monitor):
-    """Shows how many notifications wait, and how many were given up."""
+    """Reports how many notifications wait to be sent, and how many were given up."""
 
     name = "notifications"
 
@@ -23,7 +23,7 @@ class NotificationMonitor(Monitor):
         self._outbox = outbox
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return the numbers of the outbox."""
+        """Return metrics with the number of notifications that wait and that were given up."""
         counts = await self._outbox.counts()
         return [
             Gauge("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", {"": counts.waiting}),
@@ -32,21 +32,21 @@ class NotificationMonitor(Monitor):
 
 
 class NotificationReporter(TroubleReporter):
-    """Puts a notification into the outbox for each trouble, while a worker sends notifications."""
+    """Stores a notification for each reported trouble, while a worker sends notifications."""
 
     def __init__(self, store: Store, outbox: Notices) -> None:
         self._store, self._outbox = store, outbox
         self._url = store.settings.public_url.rstrip("/")
 
     async def begin_look(self, name: str, seconds: float) -> bool:
-        """Return whether a worker sends notifications, and no other relay has just looked."""
+        """Return whether this process should look for troubles: notifications are sent, and nobody else looks."""
         if not await self._outbox.are_sent():
             return False
         key = NoticeKeys(self._store.namespace).watched(name)
         return bool(await self._store.ask(self._store.redis.set(key, "1", nx=True, px=int(seconds * 900))))
 
     async def report(self, trouble: Trouble) -> None:
-        """Put the notification, with the page's address where that is known."""
+        """Store a notification about a trouble, with the address of its web page if that is known."""
         data = {**trouble.data, **({"url": self._url + trouble.page} if self._url else {})}
         notice = Notice(kind=trouble.kind, subject=trouble.subject, at=trouble.at, data=data)
         if await self._outbox.put(notice):

@@ -33,14 +33,14 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeCounts:
-    """The number of notices in the outbox: ``waiting`` to be sent, and ``given_up`` after a day."""
+    """The number of notifications that wait to be sent, and the number given up after a day."""
 
     waiting: int = 0
     given_up: int = 0
 
 
 class Notices:
-    """The outbox of notices. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """Stores notifications until they are sent. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
@@ -52,13 +52,13 @@ class Notices:
         self._right = secrets.token_hex(8)
 
     async def put(self, notice: Notice) -> bool:
-        """Put a notice into the outbox; False when it was put before. It is sent at least once."""
+        """Store a notification to be sent at least once; return False if it was stored before."""
         args: list[str | int] = [notice.notice_id, notice.body(), int(REMEMBERED_SECONDS * 1000)]
         names = [self._keys.said, self._keys.notices, self._keys.due]
         return bool(await self._store.ask(self._put(keys=names, args=args)))
 
     async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
-        """Yield the turns that ended, or were suspended, since this was last asked: id, fields of the record.
+        """Yield the id and record of each turn that ended, or was suspended, since the previous call.
 
         The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
         """
@@ -97,11 +97,11 @@ class Notices:
         return found
 
     async def are_sent(self) -> bool:
-        """Return whether a worker sends notifications: one put while none does would stay for ever."""
+        """Return whether a worker currently sends notifications."""
         return bool(await self._store.ask(self._store.redis.exists(self._keys.sender)))
 
     async def counts(self) -> NoticeCounts:
-        """Return how many wait, and how many were given up."""
+        """Return how many notifications wait to be sent and how many were given up."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.due)
         pipe.zcard(self._keys.dead)
@@ -109,15 +109,15 @@ class Notices:
         return NoticeCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[Entry]:
-        """Return the notifications to send, the next one first; ``most`` at most, -1: all."""
+        """Return at most ``most`` notifications that wait to be sent, next one first; -1 returns all."""
         return await self._read(self._store.redis.zrange(self._keys.due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[Entry]:
-        """Return what was given up, the newest first; ``most`` at most, -1: all."""
+        """Return at most ``most`` notifications that were given up, newest first; -1 returns all."""
         return await self._read(self._store.redis.zrevrange(self._keys.dead, 0, _last(most)))
 
     async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Try notices that were given up for another day, with the same ids; all where none is named. Returns the ids.
+        """Try to send notifications that were given up for another day, all if no ids are named; return their ids.
 
         Raises ``BadRequest``: one was not given up.
         """
@@ -134,7 +134,7 @@ class Notices:
         return [entry.notice_id for entry in entries]
 
     async def drop(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
-        """Take notices that were given up off the list; all where none is named. As ``send_again``."""
+        """Delete notifications that were given up, all if no ids are named; return their ids."""
         entries = await self._chosen(notice_ids)
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
@@ -145,7 +145,7 @@ class Notices:
         return [entry.notice_id for entry in entries]
 
     async def may_send(self) -> bool:
-        """Return whether this process is the one that sends now; asked before each round."""
+        """Return whether this process is the only process that may send notifications now."""
         ask, key = self._store.ask, self._keys.sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
@@ -153,11 +153,11 @@ class Notices:
         )
 
     async def leave(self) -> None:
-        """Let another process send."""
+        """Give up the right to send notifications, so that another process can send them."""
         await self._store.ask(self._release(keys=[self._keys.sender], args=[self._right]))
 
     async def due(self, count: int) -> list[Entry]:
-        """Entries whose time has come, the oldest first; what a kill left of some that were sent is taken out."""
+        """Return at most ``count`` notifications whose time to be sent has come, oldest first."""
         now, redis = int(time.time() * 1000), self._store.redis
         ids: Sequence[bytes] = await self._store.ask(
             redis.zrangebyscore(self._keys.due, "-inf", now, start=0, num=count)
@@ -170,14 +170,14 @@ class Notices:
         return entries
 
     async def sent(self, entry: Entry) -> None:
-        """Every target took it."""
+        """Delete a notification that every target has accepted."""
         pipe = self._store.redis.pipeline(transaction=True)
         pipe.hdel(self._keys.notices, entry.notice_id)
         pipe.zrem(self._keys.due, entry.notice_id)
         await self._store.ask(pipe.execute())
 
     async def failed(self, entry: Entry, taken: Sequence[str], error: str) -> bool:
-        """Some target did not take it: try again later, or give it up; True when it was given up."""
+        """Record that a target refused a notification; return True if sending is given up for good."""
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS
@@ -192,7 +192,7 @@ class Notices:
         return dead
 
     async def forget_old(self) -> None:
-        """Keep only the newest of those given up."""
+        """Delete the oldest of the notifications that were given up, above the limit."""
         old = await self._store.ask(self._store.redis.zrange(self._keys.dead, 0, -_MOST_DEAD - 1))
         if old:
             pipe = self._store.redis.pipeline(transaction=True)

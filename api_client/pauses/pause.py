@@ -26,7 +26,7 @@ _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An active pause, an open breaker, or a service's limit.
+    """A pause that keeps turns from starting, or a circuit breaker or limit that acts like a pause.
 
     Attributes:
         what: a key of ``WHATS``, ``breaker`` or ``limit``.
@@ -52,16 +52,16 @@ class Pause:
 
     @property
     def field(self) -> str:
-        """Return the field name in the store."""
+        """Return the field of the Redis hash that stores the pause."""
         return self.what if self.what == "intake" else f"{self.what}|{label(self.name)}"
 
     @property
     def title(self) -> str:
-        """Return a title for people, such as ``model opus``."""
+        """Return the target of the pause for people, such as ``model opus``."""
         return f"{self.what} {self.name}".rstrip()
 
     def stored(self) -> str:
-        """Return the pause as stored JSON."""
+        """Encode the pause as JSON for the store."""
         data = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
         return json.dumps(data)
 
@@ -71,7 +71,7 @@ class Pause:
 
 
 def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
-    """Return the pauses active at ``now`` (seconds since the epoch), and all breakers and limits."""
+    """Parse stored pauses; return those active at ``now``, together with all circuit breakers and limits."""
     found = []
     for field, text in sorted(stored.items()):
         what, _, name = field.decode("utf-8", "replace").partition("|")
@@ -98,7 +98,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
 
 
 def check_place(what: str, name: str, settings: Settings) -> None:
-    """Refuse a subject that cannot be paused. Raises ``BadRequest``, which names the field."""
+    """Raise ``BadRequest`` if there is nothing of this kind and name that can be paused."""
     if what not in WHATS:
         raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")
     if bool(name) == (what == "intake"):

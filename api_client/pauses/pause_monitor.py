@@ -13,7 +13,7 @@ from api_client.workers.reason import Obstacle, Wait
 
 
 class PauseMonitor(Monitor):
-    """Shows pauses, reports open breakers and services without credit, and explains the waits of turns."""
+    """Reports active pauses and open circuit breakers, and explains why turns wait for them."""
 
     name = "pauses"
 
@@ -21,7 +21,7 @@ class PauseMonitor(Monitor):
         self._pauses = pauses
 
     async def read_gauges(self) -> Sequence[Gauge]:
-        """Return the number of pauses by kind, and of turns that they hold back."""
+        """Return metrics with the number of pauses of each kind and of the turns that wait for a pause."""
         kinds, held = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0), await self._pauses.held()
         for each in await self._pauses.in_force():
             kinds["credit" if each.spent else each.what] += 1
@@ -31,7 +31,7 @@ class PauseMonitor(Monitor):
         ]
 
     async def find_troubles(self) -> Sequence[Trouble]:
-        """Return a trouble for each open breaker and each service without credit, however often it is tried."""
+        """Return a report for each open circuit breaker and for each model service without credit."""
         found, now = [], time.time()
         for each in await self._pauses.in_force():
             kind = "breaker.opened" if each.what == BREAKER else "service.no_credit" if each.spent else ""
@@ -43,9 +43,9 @@ class PauseMonitor(Monitor):
         return found
 
     async def find_waits(self, now: float) -> Sequence[Wait]:
-        """Return the waits of a paused intake, open breakers and services without credit."""
+        """Return why turns wait because of paused intake, open circuit breakers or services without credit."""
         return find_waits(await self._pauses.in_force(now), now)
 
     async def read_obstacle(self, now: float) -> Obstacle:
-        """Return the pauses in the store as an obstacle."""
+        """Read the pauses that are active at ``now``, to check which turns have to wait for them."""
         return PauseObstacle(await self._pauses.in_force(now))

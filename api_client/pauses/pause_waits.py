@@ -12,17 +12,17 @@ from api_client.workers.reason import Obstacle, Reason, Row, Wait
 
 
 class PauseObstacle(Obstacle):
-    """The pauses, breakers and limits of one moment."""
+    """Checks which turns have to wait for the pauses, circuit breakers and limits of one moment."""
 
     def __init__(self, pauses: Iterable[Pause]) -> None:
         self._pauses = {each.field: each for each in pauses}
 
     def keep_back(self, row: Row, at: float) -> Wait | None:
-        """Return the pause or the full service that a turn waits for."""
+        """Return why a turn has to wait because of a pause or a busy service; None if nothing keeps it back."""
         return None if row.stop else self._find_pause(row, at) or _find_full_service(row, at)
 
     def _find_pause(self, row: Row, at: float) -> Wait | None:
-        """Return the pause that holds a turn back, by the rules of ``pauses.lua``."""
+        """Return which pause a turn has to wait for; None if no pause applies to the turn."""
         names = ["queue|check"]
         if row.state is TurnState.QUEUED:
             limit = row.held_back.partition(" ")[0]  # only the workers' settings may name the service
@@ -48,13 +48,13 @@ def _find_full_service(row: Row, at: float) -> Wait | None:
 
 
 def find_waits(pauses: Iterable[Pause], at: float) -> list[Wait]:
-    """Return the waits of a paused intake, open breakers and services without credit."""
+    """Return why turns wait because of paused intake, open circuit breakers or services without credit."""
     shown = [each for each in pauses if each.what in {BREAKER, INTAKE} or each.spent]
     return [wait_for(each, at) for each in sorted(shown, key=lambda each: each.field)]
 
 
 def wait_for(pause: Pause, at: float) -> Wait:
-    """Return what turns wait for during a pause, breaker or limit."""
+    """Return the explanation shown for turns that wait for a pause, circuit breaker or limit."""
     limit = Reason.CREDIT if pause.spent else Reason.LIMIT
     reason, subject = {
         BREAKER: (Reason.BREAKER, pause.name),

@@ -26,7 +26,7 @@ _CHANGE = Path(__file__).with_name("change.lua")
 
 
 class Pauses:
-    """The pauses of an installation. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Starts, ends and lists pauses. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store, orders: Orders) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Pauses:
         self._change = store.redis.register_script(_CHANGE.read_text())
 
     async def pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
-        """Start or replace a pause, and return the stored pause. Running agents finish.
+        """Start a pause, or replace an earlier pause of the same target, and return the stored pause.
 
         The pause lasts ``seconds``, or until ``pause.until``, or until somebody resumes.
 
@@ -54,7 +54,7 @@ class Pauses:
         return pause
 
     async def resume(self, what: str, name: str = "", *, by: str) -> bool:
-        """End a pause or a limit; for a model also its open breaker and its service's limit.
+        """End a pause, a limit or a model's circuit breaker; return whether there was anything to end.
 
         Returns False if there was no pause. Raises ``BadRequest``.
         """
@@ -73,21 +73,21 @@ class Pauses:
         return ended
 
     async def resume_all(self, *, by: str) -> list[Pause]:
-        """End every pause and close every breaker; return the ended pauses."""
+        """End every pause and close every circuit breaker; return the pauses that were ended."""
         found = await self.in_force()
         for pause in found:
             await self.resume("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
         return found
 
     async def in_force(self, now: float = 0.0) -> list[Pause]:
-        """Return the active pauses, open or probing breakers, and limits; ``now`` is the store's time, if known."""
+        """Return all pauses, circuit breakers and limits that are active at ``now`` (0 for the current time)."""
         now = now or await self._store.clock_ms() / 1000
         found = read_pauses(await self._store.hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]
         return sorted(found, key=lambda pause: (order.index(pause.what), pause.name))
 
     async def held(self) -> int:
-        """Return the number of turns held back by pauses."""
+        """Return how many turns wait because of pauses."""
         return int(await self._store.send("ZCARD", self._store.keys.held))
 
     async def _write(self, changes: dict[str, str]) -> bool:

@@ -28,7 +28,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A policy file as last read: its last usable content, and the problems since."""
+    """A policy file as it was last read: the last valid content, and the problems found since then."""
 
     stamp: tuple[int, ...]
     text: str
@@ -37,7 +37,7 @@ class _Seen:
 
 
 class Policies:
-    """The policy files named in the settings. An invalid file keeps its last usable content active.
+    """Reads the policy files that the settings name. If a file becomes invalid, its last valid content stays active.
 
     Attributes:
         named: whether the settings name any policy file.
@@ -50,7 +50,7 @@ class Policies:
         self._by_hash: dict[str, PolicyFile] = {}
 
     def check(self) -> None:
-        """Read every file.
+        """Read every policy file. Raises ``SettingsError``, which holds the problems of all files.
 
         Raises:
             SettingsError: the problems of all files, each with file, line and column.
@@ -66,7 +66,7 @@ class Policies:
 
     @property
     def problems(self) -> list[str]:
-        """Return the problems of files that became invalid. Reads changed files again."""
+        """Return the problems of policy files that became invalid, after reading changed files again."""
         for path in self._settings.policies:
             try:
                 self.read(path)
@@ -75,12 +75,12 @@ class Policies:
         return [problem for seen in self._seen.values() for problem in seen.problems]
 
     def text_of(self, policy_hash: str) -> str | None:
-        """Return the text of a policy read by this process; None if unknown."""
+        """Return the text of the policy with this hash; None if this process has not read such a policy."""
         file = self._by_hash.get(policy_hash)
         return file.text if file else None
 
     def of(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
-        """Return the current policy for a model, owner and flow version; None if no file applies.
+        """Return the current policy for a model, owner and flow version; None if no policy file applies.
 
         Raises:
             SettingsError: the file was never usable.
@@ -91,7 +91,7 @@ class Policies:
     def apply(
         self, request: TurnRequest, *, owner: str = "", route: str = "turns", named: Collection[str]
     ) -> TurnRequest:
-        """Return the request completed by its policy; without a policy the request stays unchanged.
+        """Return the request completed by its policy file, or unchanged if no policy file applies.
 
         Other kinds of work than chat get the rules that name them.
 
@@ -109,14 +109,14 @@ class Policies:
         return apply(request, file, owner=owner, route=route, named=named) if file else request
 
     def completed(self, request: TurnRequest) -> TurnRequest:
-        """Complete a program's request; fields that differ from their defaults count as set by the caller."""
+        """Return a program's request completed by its policy file; fields that the program set stay unchanged."""
         if AppliedPolicy.of(request) or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
         return self.apply(request, owner=request.key, named={*named, "locale"})
 
     def read(self, path: str) -> PolicyFile:
-        """Return a policy file's current content, or its last usable content. Raises ``SettingsError``."""
+        """Return the current content of a policy file, or its last valid content. Raises ``SettingsError``."""
         seen = self._seen.get(path)
         try:
             stat = Path(path).stat()
@@ -153,7 +153,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class CallersPolicy:
-    """The policy files for one caller and route.
+    """Applies the policy files to the requests of one caller.
 
     Attributes:
         policies: all policy files.
@@ -168,7 +168,7 @@ class CallersPolicy:
     flows: Mapping[str, int]
 
     def askable(self, model: str) -> tuple[str, ...]:
-        """Return the rules that a request for the model may name; empty without a policy file.
+        """Return the rules that a request for the model may select; empty without a policy file.
 
         Raises:
             SettingsError: the file was never usable.
@@ -177,12 +177,12 @@ class CallersPolicy:
         return tuple(dict.fromkeys(name for file in found if file for name in file.askable))
 
     def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
-        """Return the request completed by its policy. Raises the errors of ``Policies.apply``."""
+        """Return the request completed by its policy file, or unchanged if no policy file applies."""
         return self.policies.apply(request, owner=self.owner, route=self.route, named=named)
 
 
 def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]) -> TurnRequest:
-    """Return the request completed by a policy file; see ``Policies.apply``."""
+    """Return the request completed by the rules and limits of a policy file."""
     kind = find_work(request)
     rules = file.judging(Subject(model=request.model, owner=owner, route=route, kind=kind.name))
     given = tuple(each.name for each in rules if not each.shadow)
@@ -217,7 +217,7 @@ def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, nam
 
 
 def read_named(text: str, name: str) -> PolicyFile:
-    """Parse a policy file; ``name`` is the file's name in messages.
+    """Parse the text of a policy file; error messages call the file ``name``.
 
     Raises:
         SettingsError: lists each problem with the file's name, line and column.

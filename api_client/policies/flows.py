@@ -30,7 +30,7 @@ GUARD = "guard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack:
-    """A version that gets no new turns.
+    """A record that a flow version was rolled back, so that it gets no new turns, or was resumed.
 
     Attributes:
         at: the time of the rollback in seconds since the epoch.
@@ -45,17 +45,17 @@ class RolledBack:
     resumed: bool = False
 
     def to_json(self) -> str:
-        """Return the rollback as stored JSON."""
+        """Encode the record as JSON for the store."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RolledBack:
-        """Parse the result of ``to_json``. Raises ``ValueError`` or ``TypeError``."""
+        """Decode a record from its JSON. Raises ``ValueError`` or ``TypeError`` for another text."""
         return cls(**json.loads(text))
 
 
 def active(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[str, int]:
-    """Return the versions that get new turns, with their weights.
+    """Return the flow versions that get new turns, with their weights.
 
     If no version with a weight is left, the versions of weight 0 serve as a fallback. If all versions are rolled back,
     the settings apply.
@@ -67,7 +67,7 @@ def active(versions: Mapping[str, int], rolled_back: Collection[str]) -> dict[st
 
 
 def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
-    """Return the version of a session, chosen by a weighted hash; a session keeps its version.
+    """Return the flow version for a session, chosen at random by weight but always the same for the session.
 
     Uses weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): a change of weights or versions moves no more
     sessions than necessary.
@@ -79,7 +79,7 @@ def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
 
 
 def with_flow(request: TurnRequest, version: str) -> TurnRequest:
-    """Return the request with a flow version; an empty ``version`` removes the version."""
+    """Return a copy of the request with a flow version; an empty ``version`` removes the version."""
     return replace(request, labels={**request.labels, FLOW: version})
 
 
@@ -89,7 +89,7 @@ def _place(session_id: str, version: str) -> float:
 
 
 class Flows:
-    """The versions of HELIX_FLOW_VERSION. Methods that use the store may raise ``StoreUnavailable``."""
+    """Assigns flow versions to sessions, and stores which versions are rolled back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -100,27 +100,27 @@ class Flows:
         self._read_at = -FRESH_SECONDS
 
     async def active(self) -> Mapping[str, int]:
-        """Return the versions that get new turns, with their weights. A single version needs no store."""
+        """Return the flow versions that get new turns, with their weights."""
         if len(self._versions) > 1 and time.monotonic() - self._read_at >= FRESH_SECONDS:
             self._active = active(self._versions, await self.rolled_back())
             self._read_at = time.monotonic()
         return self._active
 
     async def given(self, request: TurnRequest) -> TurnRequest:
-        """Return the request with the version of its session, unless it already has a version."""
+        """Return the request with a flow version; a missing version is chosen by the request's session."""
         return request if request.labels.get(FLOW) else with_flow(request, await self.of(request))
 
     async def of(self, request: TurnRequest) -> str:
-        """Return the version of a request or, if it has none, of its session."""
+        """Return the flow version of a request; a missing version is chosen by the request's session."""
         return request.labels.get(FLOW) or flow_of(request.session_id, await self.active())
 
     async def rolled_back(self) -> dict[str, RolledBack]:
-        """Return the configured versions that are rolled back."""
+        """Return the configured flow versions that are rolled back, each with its record."""
         said = await self.said()
         return {version: note for version, note in said.items() if version in self._versions and not note.resumed}
 
     async def roll_back(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
-        """Stop giving a version new turns, within ``FRESH_SECONDS``; return the versions that get turns instead.
+        """Roll a flow version back, so that it gets no new turns; return the versions that get turns instead.
 
         Turns keep their version. Repeating has no effect.
 
@@ -136,13 +136,13 @@ class Flows:
         return active(self._versions, known)
 
     async def resume(self, version: str, *, by: str) -> Mapping[str, int]:
-        """Give a version new turns again; return the versions that get turns. Raises ``BadRequest``."""
+        """Let a flow version get new turns again; return all versions that get turns, with their weights."""
         known = {*await self.rolled_back()} - {self._known(version)}
         await self.note(version, RolledBack(at=time.time(), by=by, resumed=True))
         return active(self._versions, known)
 
     async def note(self, version: str, said: RolledBack) -> None:
-        """Record that a version was rolled back or resumed."""
+        """Store that a flow version was rolled back or resumed."""
         await self._store.ask(self._store.redis.hset(self._key, version, said.to_json()))
         self._read_at = -FRESH_SECONDS
 
@@ -153,7 +153,7 @@ class Flows:
         return version
 
     async def said(self) -> dict[str, RolledBack]:
-        """Return all recorded rollbacks and resumptions, including versions no longer configured."""
+        """Return all stored rollbacks and resumptions by flow version, including versions no longer configured."""
         stored: Mapping[bytes, bytes] = await self._store.ask(self._store.redis.hgetall(self._key))
         found = {}
         for version, text in stored.items():

@@ -35,7 +35,7 @@ _MOST = 64
 
 
 async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
-    """Store a policy before a turn with it; return False if the store lacks the policy and ``text`` is unknown.
+    """Store a policy's text under its hash; return False if the store lacks the policy and ``text`` is None.
 
     If the process dies in between, ``clear_policies`` removes the policy later. Raises ``StoreUnavailable``.
     """
@@ -47,7 +47,7 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
 
 
 async def clear_policies(store: Store, *, dry_run: bool) -> int:
-    """Remove unneeded policies; return their number.
+    """Delete stored policies that no turn needs any more, and return their number.
 
     A policy is unneeded if no turn was submitted with it during the retention of finished turns, and no unfinished turn
     has it. Raises ``StoreUnavailable``.
@@ -66,7 +66,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 
 
 async def _in_use(store: Store) -> set[str]:
-    """Return the policies of unfinished turns and of dead letters, which stay until somebody drops them."""
+    """Return the hashes of policies that unfinished or failed turns still need."""
     used, keys, names = set[str](), store.keys, list[bytes]()
     for listed in (keys.due, keys.dead, keys.suspended):
         names += await store.ask(store.redis.zrange(listed, 0, -1))
@@ -82,7 +82,7 @@ async def _in_use(store: Store) -> set[str]:
 
 
 def _template_of(request: bytes) -> str:
-    """Return the template named by a stored request; empty without a template, or for a damaged request."""
+    """Return the hash of the template that a stored request names, or an empty string if it names none."""
     try:
         return str(json.loads(request).get("template", ""))
     except (ValueError, AttributeError):
@@ -90,16 +90,16 @@ def _template_of(request: bytes) -> str:
 
 
 class StoredPolicies:
-    """Policies and templates as of the turns' submission. For one event loop; threads may call ``known``."""
+    """Loads the policies and templates that turns were submitted with, and caches them."""
 
     def __init__(self, text_of: Callable[[str], Awaitable[str]]) -> None:
-        """Create an empty cache; ``text_of`` returns the store's text for a hash, or an empty string."""
+        """Create an empty cache; ``text_of`` returns the stored text for a hash, or an empty string."""
         self._text_of = text_of
         self._read: OrderedDict[str, PolicyFile | str] = OrderedDict()
         self._templates: OrderedDict[str, str] = OrderedDict()
 
     async def load(self, turn: Turn) -> None:
-        """Load the turn's policy, if it has one. Waits while the store is away."""
+        """Load the policy of a turn into the cache, if the turn has a policy."""
         applied = AppliedPolicy.of(turn.request)
         if not applied or (policy := applied.hash) in self._read:
             return
@@ -114,7 +114,7 @@ class StoredPolicies:
             self._read.popitem(last=False)
 
     async def load_template(self, turn: Turn) -> None:
-        """Load the turn's session template, if it has one. Waits while the store is away."""
+        """Load the session template of a turn into the cache, if the turn has a template."""
         template = turn.request.template
         if template in {"", NONE} or template in self._templates:
             return
@@ -124,17 +124,17 @@ class StoredPolicies:
             self._templates.popitem(last=False)
 
     def template(self, turn: Turn) -> str | None:
-        """Return the loaded session template of a turn: empty if it has none, None if the store lost it."""
+        """Return the loaded template of a turn: an empty string if the turn has none, None if the store lost it."""
         return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
     def problem(self, turn: Turn) -> str:
-        """Return why this worker cannot read the loaded policy of a turn; empty if there is no problem."""
+        """Return why this worker cannot read the policy of a turn; an empty string if there is no problem."""
         applied = AppliedPolicy.of(turn.request)
         found = self._read.get(applied.hash) if applied else None
         return found if isinstance(found, str) else ""
 
     def rules(self, turn: Turn) -> set[str]:
-        """Return the rules that judge a turn with a loaded policy; empty if the policy cannot be read."""
+        """Return the names of the rules that check a turn; an empty set if the turn's policy cannot be read."""
         applied = AppliedPolicy.of(turn.request)
         names = {*turn.request.validators, *(applied.shadow if applied else ())}
         try:
@@ -145,11 +145,11 @@ class StoredPolicies:
         return {called.get(name, name) for name in names}
 
     def plain_rules(self, turn: Turn) -> tuple[str, ...]:
-        """Return the validators of a turn that no policy file defines."""
+        """Return the validators of a turn that has no policy file; an empty tuple for other turns."""
         return () if AppliedPolicy.of(turn.request) else turn.request.validators
 
     def known(self, turn: Turn) -> PolicyFile | None:
-        """Return the loaded policy of a turn; None for a turn without a policy.
+        """Return the loaded policy of a turn; None if the turn has no policy.
 
         Raises:
             ValueError: the store lacks the policy, or this worker cannot read it.

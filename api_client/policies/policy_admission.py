@@ -29,7 +29,7 @@ _AGAIN_SECONDS = 60.0
 
 
 class PolicyChoice(Admission):
-    """Completes a request by its policy, or checks the rules named without a policy.
+    """Completes submitted requests with the rules and limits of their policy file.
 
     A replay whose flow version no longer exists gets a current version.
     """
@@ -38,7 +38,7 @@ class PolicyChoice(Admission):
         self._settings, self.policies, self.flows = settings, policies, flows
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with its policy's rules and limits."""
+        """Return the request with the rules and limits of its policy."""
         request = turn.request
         flow = request.labels.get(FLOW)
         if REPLAY_OF in request.labels and flow and flow not in await self.flows.active():
@@ -50,7 +50,7 @@ class PolicyChoice(Admission):
         return request
 
     async def renew(self, request: TurnRequest) -> TurnRequest:
-        """Return a replay's request with a current flow version and policy."""
+        """Return the request of a replay with a current flow version and a current policy."""
         request = await self.flows.given(with_flow(replace(request, template=""), ""))
         if AppliedPolicy.of(request) is None:
             return request
@@ -61,16 +61,16 @@ class PolicyChoice(Admission):
 
 
 class PolicyKeeper(Admission):
-    """Stores a turn's policy and session template. Runs after the checks, because it writes."""
+    """Stores the policy and the session template of each submitted turn, for use when the turn runs."""
 
     def __init__(self, store: Store, choice: PolicyChoice, check: Admission, prompts: Prompts) -> None:
-        """Create the admission; ``check`` also checks the current policy of a replay."""
+        """Create the admission; ``check`` validates a replay that gets a current policy."""
         self._store, self._choice, self._check, self._prompts = store, choice, check, prompts
         self._policies, self._flows = choice.policies, choice.flows
         self._kept_at: dict[str, float] = {}  # when each template was stored last
 
     async def admit(self, turn: Submission) -> TurnRequest:
-        """Return the request with its flow version and template. Raises ``StoreUnavailable``."""
+        """Store the turn's policy and template; return the request with its flow version and template."""
         request = turn.request
         if applied := AppliedPolicy.of(request):
             request = await self._with_kept_policy(turn, applied)
@@ -81,7 +81,7 @@ class PolicyKeeper(Admission):
         return request
 
     async def _with_kept_policy(self, turn: Submission, applied: AppliedPolicy) -> TurnRequest:
-        """Store the policy and return the request. A replay whose policy is gone gets the current policy."""
+        """Store the turn's policy and return the request; if the policy is lost, a replay gets the current policy."""
         policy = applied.hash
         if await keep(self._store, policy, self._policies.text_of(policy)):
             return turn.request
@@ -104,7 +104,7 @@ class PolicyKeeper(Admission):
 
 
 def policy_hash(request: TurnRequest, settings: Settings) -> str:
-    """Return the hash of the policy that judges the turn: of the policy file, or of the settings."""
+    """Return the hash of the policy that applies to a request; an empty string if no policy applies."""
     applied = AppliedPolicy.of(request)
     if applied or not find_work(request).answers_in_text:
         return applied.hash if applied else ""
@@ -113,7 +113,7 @@ def policy_hash(request: TurnRequest, settings: Settings) -> str:
 
 
 def check_validators(names: Collection[str], settings: Settings) -> None:
-    """Refuse validators that this installation does not offer. Raises ``BadRequest``."""
+    """Raise ``BadRequest`` if a name is not the name of a validator available in this installation."""
     for name in names:
         # Installed packages are asked last, for names that neither we nor the settings know.
         if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):

@@ -19,19 +19,22 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A template; ``hash`` has 16 hexadecimal digits, or is ``none`` without a template."""
+    """A session template and its hash, which is ``none`` if there is no template."""
 
     hash: str
     text: str
 
     @classmethod
     def of_text(cls, text: str) -> Prompt:
-        """Create a template from its text."""
+        """Create a template from its text and compute its hash."""
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
 
 class Prompts:
-    """Reads templates, and reads changed files again. An unreadable file keeps its last text."""
+    """Reads session templates and reads changed files again.
+
+    If a file becomes unreadable, its last text stays in use.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -39,7 +42,7 @@ class Prompts:
         self._shipped = {name: Prompt.of_text(shipped(name)) for name in SHIPPED}
 
     def of(self, model: str, flow: str, locale: str) -> Prompt:
-        """Return the template for a model and flow version, by default our own in the turn's language.
+        """Return the session template for a model and flow version, by default the built-in one for the language.
 
         Raises:
             SettingsError: the template's file was never readable.
@@ -50,7 +53,7 @@ class Prompts:
         return self._shipped.get(named or locale) or (self._read(named) if named else self._shipped["en"])
 
     def check(self) -> None:
-        """Read the templates of all models and flow versions.
+        """Read the templates of all models and flow versions. Raises ``SettingsError``, which holds all problems.
 
         Raises:
             SettingsError: lists the unreadable files.

@@ -14,7 +14,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReplay:
-    """One comparison of a policy with earlier decisions.
+    """The stored result of comparing a policy with decisions that were made earlier.
 
     Attributes:
         replay_id: the id on the page.
@@ -38,7 +38,7 @@ class PolicyReplay:
 
 
 class PolicyReplays:
-    """The stored comparisons. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Stores comparisons of policies. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
@@ -46,14 +46,14 @@ class PolicyReplays:
         self._key = store.keys.named("policies:replays")
 
     async def keep(self, replay: PolicyReplay) -> None:
-        """Store a result, and drop the oldest results above the limit."""
+        """Store the result of a comparison, and delete the oldest results above the limit."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.lpush(self._key, json.dumps(asdict(replay)))
         pipe.ltrim(self._key, 0, MOST - 1)
         await self._ask(pipe.execute())
 
     async def all(self) -> list[PolicyReplay]:
-        """Return the stored results, newest first, without those of a later release."""
+        """Return all stored results that this version can read, newest first."""
         found = []
         for text in await self._ask(self._redis.lrange(self._key, 0, -1)):
             try:
@@ -63,5 +63,5 @@ class PolicyReplays:
         return found
 
     async def get(self, replay_id: str) -> PolicyReplay | None:
-        """Return the result with this id; None if it is not stored."""
+        """Return the stored result with this id, or None if there is none."""
         return next((each for each in await self.all() if each.replay_id == replay_id), None)

@@ -20,7 +20,7 @@ _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy":
 
 
 def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
-    """Return the id of a turn's replay, by another ``model`` or with another ``prompt`` if given.
+    """Return the id of the turn that replays a turn, optionally with another model or prompt.
 
     The id is derived from the arguments, so that repeated replays make a single turn.
 
@@ -35,7 +35,7 @@ def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
 def replay_request(
     turn_id: str, request: TurnRequest, settings: Settings, policies: Policies, *, model: str = "", prompt: str = ""
 ) -> TurnRequest:
-    """Return the request of a turn's replay.
+    """Return the request that submits a turn again, optionally with another model or prompt.
 
     Args:
         turn_id: the repeated turn.
@@ -62,7 +62,7 @@ def replay_request(
 
 
 def _for_model(request: TurnRequest, settings: Settings, model: str) -> tuple[TurnRequest, set[str]]:
-    """Return the request for another model, and the fields that its policy file may complete.
+    """Return the request for another model, and the names of fields that its policy file may fill in.
 
     Rules and attempts that came from the old model's settings are replaced by the new model's; the caller's own stay.
     """

@@ -26,7 +26,7 @@ _NOTED_MS = 8 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerLimits:
-    """The limits of an owner; 0 means no limit.
+    """The limits for submissions of one owner; 0 means no limit.
 
     Attributes:
         per_minute: turns per minute, and at once.
@@ -43,14 +43,14 @@ class OwnerLimits:
 
 @dataclass(frozen=True, slots=True)
 class NoAllowance:
-    """The exhausted limit (``rate``, ``bytes`` or ``unfinished``), and the seconds until there may be room."""
+    """A refusal: the exhausted limit (``rate``, ``bytes`` or ``unfinished``), and the seconds to wait."""
 
     limit: str
     seconds: float
 
 
 class Allowances:
-    """The submission limits of all owners. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Enforces the submission limits of owners. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class Allowances:
         size: int = 0,
         cost: float = 1.0,
     ) -> NoAllowance | None:
-        """Admit ``count`` turns of ``size`` bytes in all at ``cost`` of the rate; return the refusal, if any.
+        """Count ``count`` turns towards an owner's limits; return None, or the refusal if a limit is exhausted.
 
         Turns with known ids are noted as unfinished at once; for others call ``note`` after storing.
         """
@@ -80,7 +80,7 @@ class Allowances:
         return refusal
 
     async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
-        """Note stored turns of the owner as unfinished."""
+        """Record stored turns as unfinished turns of their owner."""
         if limits.unfinished and turn_ids:
             at = await self._store.clock_ms()
             key = self._keys.unfinished(owner)

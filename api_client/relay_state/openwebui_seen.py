@@ -15,7 +15,7 @@ _EVERY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """Features of one request of Open WebUI.
+    """Tells which features a request from Open WebUI used.
 
     Attributes:
         task: whether the header that marks background requests was present, even if empty.
@@ -33,7 +33,7 @@ class SeenRequest:
 
 
 class OpenWebUISeen:
-    """The last request of Open WebUI, in the store."""
+    """Stores the features of the latest request from Open WebUI."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
@@ -41,7 +41,7 @@ class OpenWebUISeen:
         self._last: tuple[SeenRequest | None, float] = (None, 0.0)
 
     async def note(self, seen: SeenRequest) -> None:
-        """Store the features of a request. Raises ``StoreUnavailable``."""
+        """Store the features of a request from Open WebUI. Raises ``StoreUnavailable``."""
         last, at = self._last
         if seen == last and time.monotonic() - at < _EVERY_SECONDS:
             return
@@ -50,7 +50,7 @@ class OpenWebUISeen:
         self._last = (seen, time.monotonic())
 
     async def last(self) -> tuple[SeenRequest, float] | None:
-        """Return the last request and its time in seconds since the epoch; None without a request."""
+        """Return the latest stored request and its time in seconds since the epoch; None if there is none."""
         found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
         if not found:
             return None

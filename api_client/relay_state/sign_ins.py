@@ -13,14 +13,14 @@ _TRIES, _WAIT_SECONDS = 3, 0.3
 
 
 class SignIns:
-    """The signed-in browsers. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Stores which browsers are signed in. Every method raises ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
         self._keys = Keys(store.namespace)
 
     async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
-        """Sign the browser with ``token`` in with the key that has ``key_hash``.
+        """Sign a browser in for ``keep_seconds``: link its token to the hash of an API key.
 
         A busy store is retried, because the user would have to type the key again.
         """
@@ -35,10 +35,10 @@ class SignIns:
                 return
 
     async def key_of(self, token: str) -> str:
-        """Return the hash of the key that a browser is signed in with, or an empty string."""
+        """Return the hash of the API key that a browser is signed in with, or an empty string."""
         found = await self._ask(self._redis.get(self._keys.browser(token)))
         return found.decode() if found else ""
 
     async def forget(self, token: str) -> None:
-        """Sign a browser out."""
+        """Sign the browser with this token out."""
         await self._ask(self._redis.delete(self._keys.browser(token)))

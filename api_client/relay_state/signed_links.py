@@ -16,22 +16,22 @@ _KEY_BYTES = 32
 
 
 class SignedLinks:
-    """Signs and checks links. Every method raises ``StoreUnavailable`` if the store does not answer."""
+    """Signs links and checks their signatures. Methods raise ``StoreUnavailable`` if the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
         self._name = Keys(store.namespace).link_key
 
     async def sign(self, *what: str, until: int) -> str:
-        """Sign a link to ``what``, valid until a second since the epoch."""
+        """Return the signature of a link to ``what`` that is valid until a time in seconds since the epoch."""
         return _signature(await self._key(), what, until)
 
     async def holds(self, signature: str, *what: str, until: int) -> bool:
-        """Return True for the signature of a link to exactly ``what`` that has not expired."""
+        """Return whether ``signature`` belongs to a link to exactly ``what`` that has not expired."""
         return await self.made(signature, *what, until=until) and time.time() < until
 
     async def made(self, signature: str, *what: str, until: int) -> bool:
-        """Return True for the signature of a link to exactly ``what``, expired or not."""
+        """Return whether ``signature`` belongs to a link to exactly ``what``, which may have expired."""
         right = _signature(await self._key(), what, until)
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 

@@ -44,7 +44,7 @@ BUDGETS = Resource[Spent](
 
 
 async def _weeks_spending(client: TurnsClient) -> dict[str, Any]:
-    """The week's spending: by whom, and the twenty who spent most."""
+    """Return this week's spending by model, key and owner, with the twenty highest of each."""
     stats = {by: await client.figures.stats(7 * 86_400.0, by) for by in ("model", "key", "owner")}
     return {"spent": [(by, [row for row in each.rows if row.turns][:20]) for by, each in stats.items()]}  # type: ignore[union-attr]
 

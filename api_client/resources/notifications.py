@@ -29,7 +29,7 @@ _NOTICE: tuple[Column[Entry], ...] = (
 
 
 def _named(fields: Mapping[str, str]) -> tuple[str, ...]:
-    """The notice that a form is about; none: it is about all."""
+    """Return the id of the notification that a submitted form names; an empty tuple means all notifications."""
     return (fields["notice"],) if fields.get("notice") else ()
 
 

@@ -17,7 +17,7 @@ async def _in_force(client: TurnsClient, _most: int) -> Listed[Pause]:
 
 
 def held_back(facts: Mapping[str, Any]) -> str:
-    """Return how many turns pauses hold back."""
+    """Return a sentence about how many turns wait because of pauses."""
     return f"{facts['held_turns']:,} turn{'' if facts['held_turns'] == 1 else 's'} held back"
 
 

@@ -17,7 +17,7 @@ Listed: TypeAlias = tuple[Sequence[Row], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """Context of a cell besides its row: the moment, and the names of owners and keys."""
+    """What a table cell needs besides its row: the current time, and the names of owners and keys."""
 
     now: float
     named: Callable[[str], str]
@@ -25,7 +25,7 @@ class CellContext:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The reader over HTTP; ``scopes`` name its owner and its key."""
+    """The caller that views a resource over HTTP, with its permissions."""
 
     operator: bool
     metrics: bool
@@ -34,7 +34,7 @@ class Viewer:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a resource's table: its heading, and its cell for a row.
+    """A column in the table of a resource.
 
     ``kind``: ``wide``, ``num``, ``quiet``, or of a moment (seconds since the epoch) ``when`` or ``clock``; a page says
     how long ago both were. ``most``: characters that are shown. ``id`` is in the terminal only.
@@ -48,7 +48,7 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class Button(Generic[Row]):
-    """A button of a page: behind each row with what its form sends, and with ``all_words`` below the table too."""
+    """A button on the page of a resource that operators press to change something."""
 
     name: str
     words: str
@@ -63,7 +63,7 @@ async def _nothing(_client: TurnsClient) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource(Generic[Row]):
-    """A kind of thing that operators list.
+    """A kind of thing that operators can list, such as workers or pauses.
 
     Attributes:
         read: returns rows, at most the number given (-1: all), and facts about all of them.
@@ -92,7 +92,7 @@ class Resource(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePage:
-    """A page for operators: tables of resources, or a template that shows ``more`` too; empty: the page makes itself.
+    """A web page for operators that shows the tables of resources.
 
     Pages are in the navigation by ``position``.
     """

@@ -11,7 +11,7 @@ from api_client.setting_checks.registry import SettingFault
 
 
 def unmatched_budgets(settings: Settings) -> dict[str, str]:
-    """Return the entries of HELIX_BUDGETS that are about nobody, each with why.
+    """Return the entries of HELIX_BUDGETS that apply to nobody, each with the reason.
 
     A key that was revoked still counts: a restart must not fail for it. Nobody has a list of the owners behind a hash,
     which may be a user's; and without any key there is one owner only, whose keys are made later.
@@ -37,6 +37,6 @@ def unmatched_budgets(settings: Settings) -> dict[str, str]:
 
 
 def find_faults(settings: Settings) -> Iterator[SettingFault]:
-    """Yield each budget that is about nobody."""
+    """Yield a fault for each budget in the settings that applies to nobody."""
     for entry, why in unmatched_budgets(settings).items():
         yield SettingFault("budgets", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")

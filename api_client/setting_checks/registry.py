@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SettingFault:
-    """A setting that cannot mean what it says. ``check`` is the name of the finding of ``turns doctor``."""
+    """A setting that has a valid form but cannot work, for example because a name does not exist."""
 
     check: str
     message: str
@@ -20,12 +20,12 @@ class SettingFault:
 
 
 def find_setting_faults(settings: Settings) -> Iterator[SettingFault]:
-    """Yield the faults, those of one module together."""
+    """Yield the faults that all modules with setting checks find in the settings."""
     for find_faults in parts_of("api_client.setting_checks", "find_faults"):
         yield from find_faults(settings)
 
 
 def require_fitting(settings: Settings) -> None:
-    """Raise ``SettingsError`` where a setting has a fault."""
+    """Raise ``SettingsError`` if any setting has a fault."""
     if found := [fault.message for fault in find_setting_faults(settings)]:
         raise SettingsError(found)

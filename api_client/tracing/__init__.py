@@ -21,14 +21,14 @@ _SAMPLED = 1
 
 
 class CallerSpan(NamedTuple):
-    """The caller's span in which the turn was requested."""
+    """The ids of the trace and span in which the caller requested the turn."""
 
     trace_id: int
     span_id: int
 
 
 def caller_span(traceparent: str) -> CallerSpan | None:
-    """Return the caller's span; None if there is none or the caller does not record it.
+    """Parse a ``traceparent`` header; return None if it is invalid or its trace is not recorded.
 
     An invalid header is not an error: the turn starts its own trace.
     """
@@ -42,7 +42,7 @@ def caller_span(traceparent: str) -> CallerSpan | None:
 
 
 def traceparent_of(given: Sequence[str]) -> str:
-    """Return a request's single valid ``traceparent`` header, or an empty string."""
+    """Return the ``traceparent`` header of a request; an empty string unless there is exactly one valid header."""
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
 
@@ -64,7 +64,7 @@ _MOST_NOTES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A moment within a span; ``at`` is in seconds since the epoch."""
+    """A timestamped event within a trace span."""
 
     name: str
     at: float
@@ -73,7 +73,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One span; times are in seconds since the epoch by the store's clock.
+    """A trace span for a part of a turn. Times are in seconds since the epoch.
 
     Attributes:
         key: the span's name within its turn, such as ``attempt 2``; turn id and key give the span's id.
@@ -97,18 +97,18 @@ class Span:
 
 
 def trace_id(turn: Turn) -> int:
-    """Return a turn's trace id: the caller's, or the digits of the turn's id."""
+    """Return the trace id of a turn, which is the caller's trace id if there is one."""
     caller = caller_span(turn.request.traceparent)
     return caller.trace_id if caller else int(turn.turn_id.partition("-")[2], 16)
 
 
 def span_id(turn: Turn, key: str) -> int:
-    """Return a span's id, which is always the same for the same part of a turn."""
+    """Return the id of a turn's span, which is always the same for the same turn and ``key``."""
     return int.from_bytes(hashlib.sha256(f"{turn.turn_id} {turn.epoch} {key}".encode()).digest()[:8], "big")
 
 
 def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
-    """Return the spans of a finished turn, the turn's own span first.
+    """Return the trace spans of a finished turn, beginning with the span of the whole turn.
 
     ``providers`` maps models to ``gen_ai.provider.name``. A turn without a log (``turns gc --events``) has only its own
     span.
@@ -121,7 +121,7 @@ def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) 
 
 @dataclass(slots=True)
 class _Attempt:
-    """An attempt while its events are read; one span for all deliveries."""
+    """Collects what the events of a turn tell about one attempt, to build the attempt's span."""
 
     number: int
     model: str
@@ -136,14 +136,14 @@ class _Attempt:
     notes: list[Note] = field(default_factory=list)
 
     def use(self, usage: Mapping[str, Any]) -> None:
-        """Add the usage of a run, including lost and repeated runs."""
+        """Add the token usage and cost of an agent run to the attempt's totals."""
         for name, amount in usage.items():
             if isinstance(amount, int | float):
                 self.used[name] = self.used.get(name, 0) + amount
 
 
 class _Walk:
-    """Reads a log from its first event to its last."""
+    """Builds trace spans while it reads the events of a turn in order."""
 
     def __init__(self, turn: Turn, providers: Mapping[str, str]) -> None:
         self._turn, self._providers = turn, providers
@@ -227,7 +227,7 @@ class _Walk:
                 self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
     def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
-        """Add a span for a check of an attempt; numbered, because a reclaimed attempt is checked again."""
+        """Add a span for one check of an attempt's answer."""
         key = f"attempt {attempt.number} check {len(self._checks) + 1}"
         attributes: dict[str, Value] = {
             "gen_ai.evaluation.name": name,
@@ -239,7 +239,7 @@ class _Walk:
         self._checks.append(made)
 
     def _judged(self, attempt: _Attempt, at: float, issues: Sequence[ValidationIssue]) -> None:
-        """Add a check for each validator; the log only knows the time of all validators together."""
+        """Add a span for each validator that checked the answer of an attempt."""
         if not find_work(self._turn.request).answers_in_text:
             return
         for name in self._turn.request.validators:

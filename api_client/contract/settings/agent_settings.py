@@ -13,7 +13,7 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]", re.ASC
 
 
 def host_names(value: str) -> tuple[str, ...]:
-    """Parse hosts as ``name:port``; the port defaults to 443."""
+    """Parse comma-separated hosts in the form ``name:port``; a missing port is 443."""
     hosts = []
     for item in names(value.lower()):
         bare = ":" not in item or item.endswith("]")
@@ -26,7 +26,7 @@ def host_names(value: str) -> tuple[str, ...]:
 
 
 def foreign_names(value: str) -> tuple[str, ...]:
-    """Parse names of environment variables, which must not be our settings."""
+    """Parse names of environment variables for agents, which must not be settings of this program."""
     given = names(value)
     if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in given):
         raise ValueError("must not name our settings: agents do not get them")
@@ -34,7 +34,7 @@ def foreign_names(value: str) -> tuple[str, ...]:
 
 
 def folders(value: str) -> tuple[str, ...]:
-    """Parse folders relative to HELIX_ROOT and below it."""
+    """Parse comma-separated folders, which must be relative to HELIX_ROOT and below it."""
     given = names(value)
     if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in given):
         raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
@@ -42,7 +42,7 @@ def folders(value: str) -> tuple[str, ...]:
 
 
 def program_path(value: str) -> str:
-    """Parse a program: a name on PATH stays as it is, a path becomes absolute."""
+    """Parse a program: a plain name is later searched on PATH, a path becomes absolute."""
     return file_path(value) if "/" in value else value
 
 

@@ -10,7 +10,7 @@ from api_client.contract.settings.setting_values import integer, names, number
 
 
 def day_budgets(value: str) -> dict[str, float]:
-    """Parse dollars a day: ``all=200,owner:*=5,key:NAME=50,model:NAME=100``."""
+    """Parse daily budgets in US dollars, such as ``all=200,owner:*=5,key:NAME=50,model:NAME=100``."""
     budgets = {}
     for item in names(value):
         scope, given, dollars = (part.strip() for part in item.rpartition("="))

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The address of a Redis Cluster: ``redis+cluster://[user:password@]host:port,.../`` or ``rediss+cluster`` for TLS.
+    """The parsed address of a Redis Cluster, such as ``redis+cluster://:password@host:port,host:port/``.
 
     Attributes:
         nodes: nodes to ask first; they know the others. url: address of the first node as redis-py spells it.
@@ -21,7 +21,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, url: str) -> Cluster | None:
-        """Parse the address of a cluster; return None for another kind of address.
+        """Parse the address of a Redis Cluster; return None for any other address.
 
         Raises:
             ValueError: the address names no node, or names a database, of which a cluster has only one.

@@ -17,7 +17,7 @@ def setting(
     per_model: bool = False,
     pairs: bool = False,
 ) -> Any:
-    """Declare a setting that ``parse`` reads from text.
+    """Declare a setting with its default value, its help text and the function that parses its text.
 
     ``per_model`` allows it in a model's block of the settings file.
 
@@ -28,13 +28,13 @@ def setting(
 
 
 def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
-    """Declare a constant of the program, which tests change through ``HELIX_CONSTANTS``; see ``load``."""
+    """Declare a constant of the program that only tests change, through the variable ``HELIX_CONSTANTS``."""
     apart = {"secret": False, "masked": False, "per_model": False}
     return _field(default, kind="constant", parse=parse, help=help_text, **apart)
 
 
 def of_the_file(default: Any) -> Any:
-    """Declare a value that only the settings file can give."""
+    """Declare a setting that only the settings file can contain, not the environment."""
     return _field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
 
 
@@ -49,26 +49,26 @@ class SettingsGroup:
     """Settings of one subject; ``Settings`` inherits the fields of all groups."""
 
     def problems(self) -> Iterator[str]:
-        """Yield missing parts and contradictions, one line each."""
+        """Yield one line of text for each missing or contradictory setting of the group."""
         yield from ()
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield each setting that names a model, with the model."""
+        """Yield the name of each setting that refers to a model, together with that model."""
         yield from ()
 
 
 def declared(table: Any, kind: str) -> list[Field[Any]]:
-    """Return the fields of a kind in order: ``setting``, ``constant`` or ``file``."""
+    """Return the dataclass fields that were declared as ``setting``, ``constant`` or ``file``, in order."""
     return [each for each in fields(table) if each.metadata["kind"] == kind]
 
 
 def name_of(attribute: str) -> str:
-    """Return the environment variable of a setting."""
+    """Return the name of the environment variable for a setting."""
     return f"HELIX_{attribute.upper()}"
 
 
 def spelled(value: Any) -> str:
-    """Return a value as it is written in the environment."""
+    """Format a setting's value as text in the spelling of environment variables."""
     if isinstance(value, dict):
         return ",".join(f"{key}={item}" for key, item in value.items())
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -40,7 +40,7 @@ class EscalationSettings(ModelBlocks):
     )
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the settings of stage 1, each with its model."""
+        """Yield the name of each setting that names a model for escalations, together with that model."""
         yield from super().named_models()
         yield "HELIX_ESCALATION_MODEL", self.escalation_model
         for name, block in self.model_settings.items():

@@ -41,7 +41,7 @@ _SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setti
 
 @dataclass(slots=True)
 class SettingsFile:
-    """The content of a settings file; empty without a file.
+    """The parsed content of a settings file; empty if there is no file.
 
     Attributes:
         name: the file's name in messages.
@@ -60,16 +60,16 @@ class SettingsFile:
     problems: list[str] = field(default_factory=list)
 
     def where(self, key: str) -> str:
-        """Return the line of a key, such as ``.helix/helix.toml:12``."""
+        """Return the file name and line of a key, for example ``.helix/helix.toml:12``."""
         return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
 
     def place_of(self, key: str, *, of_key: bool) -> str:
-        """Return the place of a key or of its value, such as ``.helix/helix.toml:12:10``."""
+        """Return the file name, line and column of a key or of its value, for example ``.helix/helix.toml:12:10``."""
         line, own, behind = self.places.get(key, (0, 0, 0))
         return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
     def where_of_model(self, model: str, name: str) -> str:
-        """Return the line of a setting in a model's block, whatever its key is called there."""
+        """Return the file name and line where a model's block sets the setting ``name``."""
         keys = [
             name,
             name.removesuffix("_orders"),
@@ -80,7 +80,7 @@ class SettingsFile:
 
 
 def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
-    """Read a settings file. A file named by the user is ``required``."""
+    """Read and check a settings file; a missing file is a problem only if it is ``required``."""
     found = SettingsFile(name=name)
     try:
         text = path.read_text(encoding="utf-8")
@@ -103,7 +103,7 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
 
 
 def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
-    """Put the data into ``file`` and return the problems."""
+    """Store the parsed TOML ``data`` in ``file`` and return the problems that were found."""
     found = Findings()
     blocks = {kind: found.read(_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", *BLOCKS)}
     file.values = _values(found, data, _settings(folder))
@@ -127,7 +127,7 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
 
 
 def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
-    """Return the settings of a block."""
+    """Parse the settings in a block of the file and return their values by name; problems go to ``found``."""
     values = {}
     for key, value in block.items():
         if key not in kinds:
@@ -145,7 +145,7 @@ def _blocks(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
-    """Return the kinds of all settings' keys, or of those that a model's block may have."""
+    """Return the parser of each setting that the file may contain or, with ``per_model``, a model's block."""
     kinds: dict[str, Kind] = {}
     for each in declared(Settings, "setting"):
         if each.name in _NOT_HERE or (per_model and not each.metadata["per_model"]):
@@ -159,7 +159,7 @@ def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
 
 
 def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
-    """Return the kinds of keys whose meaning depends on the runner."""
+    """Return the parsers of the keys that mean different settings depending on the model's runner."""
 
     def of(key: str, kind: Kind) -> Kind:
         def read(value: Any) -> Any:
@@ -175,7 +175,7 @@ def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
 
 
 def _meant(key: str, runner: str) -> str:
-    """Return the setting that a key of a block means for this runner."""
+    """Return the name of the setting that a key of a model's block stands for with this runner."""
     meanings = _BY_RUNNER.get(key, {"": key})
     return meanings.get(runner, meanings[""])
 
@@ -193,7 +193,7 @@ def _secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
 
 
 def _with_nul(value: Any, place: str = "") -> str:
-    """Return the place of the first text with a NUL character, which no path, address or key can hold."""
+    """Return the path of the first text with a NUL character, which no file path, address or key may contain."""
     match value:
         case str():
             return place if "\0" in value else ""
@@ -209,7 +209,7 @@ def _with_nul(value: Any, place: str = "") -> str:
 
 
 def _parsed(value: Any, known: Field[Any]) -> Any:
-    """Parse a TOML value as its setting."""
+    """Parse a TOML value with the parser of its setting. Raises ``ValueError`` if the value is invalid."""
     try:
         return known.metadata["parse"](_text(value, known))
     except OSError as error:  # a path that no file can have
@@ -217,7 +217,7 @@ def _parsed(value: Any, known: Field[Any]) -> Any:
 
 
 def _text(value: Any, known: Field[Any]) -> str:
-    """Return a TOML value as the environment would spell it. A text is always allowed.
+    """Return a TOML value in the spelling of environment variables.
 
     Raises:
         ValueError: the value has another type than the setting.
@@ -296,7 +296,7 @@ def _parameters(value: Any) -> dict[str, Any]:
 
 
 def _places(text: str) -> dict[str, tuple[int, int, int]]:
-    """Map each key to its line, its column and that of its value. Approximates the parser, for messages only."""
+    """Map each key in the text of a TOML file to its line, its column and the column of its value."""
     found: dict[str, tuple[int, int, int]] = {}
     table = ""
     for number_, line in enumerate(text.splitlines(), 1):

@@ -29,7 +29,7 @@ _READ_ELSEWHERE = frozenset({"HELIX_FAILPOINT", CONSTANTS, "HELIX_URL", "HELIX_K
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Load the settings.
+    """Load the settings from environment variables and the settings file.
 
     Broker and store come from their own variables, then ``REDIS_URL``, then the settings file, then the broker that
     a running ``turns up`` announces under ``HELIX_ROOT/.helix``. With that broker come that installation's
@@ -64,7 +64,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def file_of(environ: Mapping[str, str]) -> SettingsFile:
-    """Read the settings file that the environment names, or the one under ``HELIX_ROOT``; empty without a file."""
+    """Read the settings file that the environment names, or the default file below ``HELIX_ROOT``."""
     named = environ.get("HELIX_CONFIG", "")
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
     path = Path(named).expanduser() if named else root / FILE_NAME
@@ -89,7 +89,7 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
 
 
 def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """Read the constants that a test changes."""
+    """Return the values of constants that a test changes; problems are added to ``problems``."""
     known = {each.name: each.metadata["parse"] for each in declared(Settings, "constant")}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
@@ -100,7 +100,7 @@ def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any
 
 
 def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the models and the settings of their blocks."""
+    """Return the settings that come from the models' blocks of the settings file."""
     if not file.models:
         return {}
     blocks = {model: block for model, block in file.model_settings.items() if block}
@@ -108,7 +108,7 @@ def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at_odds(settings: Settings, *, readable: bool) -> Iterator[str]:
-    """Yield settings that contradict each other; ``readable`` says that the models could be read."""
+    """Yield a problem for settings that contradict each other or name unknown models."""
     there = ", ".join(settings.models)
     for name, model in settings.named_models() if readable else ():
         if model and model not in settings.models:
@@ -118,7 +118,7 @@ def _at_odds(settings: Settings, *, readable: bool) -> Iterator[str]:
 
 
 def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """Return problems for variables that look like settings and are none."""
+    """Return a problem for each environment variable that looks like a setting but is unknown."""
     constants = {name_of(each.name): each for each in declared(Settings, "constant")}
     problems = flag_problems(environ)
     for name in environ:
@@ -136,7 +136,7 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
 
 
 def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
-    """Return the environment with each secret ``NAME`` read from the file in ``NAME_FILE``."""
+    """Return the environment with each secret ``NAME`` read from the file that ``NAME_FILE`` names."""
     found = dict(environ)
     for name in secrets:
         if not (path := found.pop(f"{name}_FILE", "")):
@@ -152,19 +152,19 @@ def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[s
 
 
 def running(root: Path) -> dict[str, str]:
-    """Read the addresses and models that a running ``turns up`` notes under ``HELIX_ROOT``; empty if none runs."""
+    """Return the addresses and models of a ``turns up`` that runs on ``root``; an empty dict if none runs."""
     return _texts(_run_file(root))
 
 
 def shared(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment's settings for all processes of its installation, without secrets and addresses."""
+    """Return the settings as environment variables for all processes of an installation, without secrets."""
     open_ones = [each.name for each in declared(Settings, "setting") if not each.metadata["secret"]]
     given = {name_of(each): spelled(getattr(settings, each)) for each in open_ones if each != "root"}
     return {name: value for name, value in given.items() if environ.get(name) and value != ""}
 
 
 def with_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Merge the environment over that of a ``turns up`` running on its HELIX_ROOT, unless it names a store."""
+    """Add the settings of a running ``turns up`` to the environment, unless the environment names a store."""
     if any(environ.get(name) for name in STORES):
         return environ
     root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
@@ -187,7 +187,7 @@ def _texts(data: Any) -> dict[str, str]:
 
 
 def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
-    """Use the broker and models of a running ``turns up`` if none are set."""
+    """Return the settings completed with the broker and models of a running ``turns up``, if they name none."""
     if settings.broker_url and settings.store_url:
         return settings
     models = settings.models
@@ -202,7 +202,7 @@ def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
 
 
 def require_store(settings: Settings) -> Settings:
-    """Return the settings if they name a store.
+    """Return the settings unchanged if they name a store, else raise ``SettingsError``.
 
     Raises:
         SettingsError: no store is set and none runs here; the message says what to do.

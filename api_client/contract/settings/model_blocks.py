@@ -37,7 +37,7 @@ class ModelBlocks(SettingsGroup):
     stream: str = of_the_file("")
 
     def of_model(self, model: str) -> Self:
-        """Return the settings of a model, created once and reused."""
+        """Return the settings as they apply to a model, including the model's own block."""
         if model not in self.model_settings:
             return self
         if model not in self._of_models:
@@ -49,7 +49,7 @@ class ModelBlocks(SettingsGroup):
         return {}
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield each key that names a model to take over, with the model."""
+        """Yield the name of each setting that refers to a fallback model, together with that model."""
         yield from super().named_models()
         for name, block in self.model_settings.items():
             for kind, models in block.get("fallbacks", {}).items():

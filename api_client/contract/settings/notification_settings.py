@@ -14,7 +14,7 @@ from api_client.contract.settings.setting_values import choice, names, web_addre
 
 
 def web_addresses(value: str) -> tuple[str, ...]:
-    """Parse comma-separated web addresses without user and password."""
+    """Parse comma-separated web addresses, which must not contain a user or a password."""
     found = names(value)
     for each in found:
         web_address(each)
@@ -24,7 +24,7 @@ def web_addresses(value: str) -> tuple[str, ...]:
 
 
 def webhook_key(value: str) -> str:
-    """Parse a key that signs webhooks: ``whsec_`` and base64, or any text."""
+    """Check a key for signing webhooks, which is ``whsec_`` followed by base64, or any other text."""
     if value.startswith("whsec_"):
         try:
             base64.b64decode(value.removeprefix("whsec_"), validate=True)
@@ -34,7 +34,7 @@ def webhook_key(value: str) -> str:
 
 
 def notice_kinds(value: str) -> tuple[str, ...]:
-    """Parse comma-separated kinds of notifications; ``response.*`` means all with that prefix."""
+    """Parse comma-separated kinds of notifications; ``response.*`` selects all kinds with this prefix."""
     found = names(value)
     for each in found:
         if not any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for kind in KINDS):
@@ -66,7 +66,7 @@ class NotificationSettings(SettingsGroup):
     )
 
     def problems(self) -> Iterator[str]:
-        """Yield which plug-in is missing to send notifications."""
+        """Yield a problem if notifications are configured but the plug-in that sends them is missing."""
         yield from super().problems()
         missing = why_missing(WATCHER, "notifier")
         for name, asked in {

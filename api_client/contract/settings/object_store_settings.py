@@ -13,7 +13,7 @@ from api_client.contract.settings.setting_values import integer, number, web_add
 
 
 def bucket(value: str) -> str:
-    """Parse the place in an object store, ``s3://BUCKET/PREFIX``; empty for none."""
+    """Check an address in an object store, such as ``s3://BUCKET/PREFIX``; an empty text is allowed."""
     parts = urlsplit(value)
     if value and (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", parts.netloc) or parts.query):
         raise ValueError("must look like s3://bucket or s3://bucket/prefix")
@@ -40,7 +40,7 @@ class ObjectStoreSettings(SettingsGroup):
     )
 
     def problems(self) -> Iterator[str]:
-        """Yield the missing library."""
+        """Yield a problem if the library for object stores is needed but not installed."""
         yield from super().problems()
         if self.files and find_spec("obstore") is None:
             yield 'HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout'

@@ -11,7 +11,7 @@ from api_client.contract.settings.setting_values import names, number
 
 
 def grants(value: str) -> tuple[str, ...]:
-    """Parse folders granted to owners of keys: ``FOLDER=OWNER,...``, relative to HELIX_ROOT."""
+    """Parse the folders in which API keys may run phases, in the form ``FOLDER=OWNER,...``."""
     given = names(value)
     for item in given:
         folder, _, owner = (part.strip() for part in item.partition("="))
@@ -38,6 +38,6 @@ class PhaseSettings(SettingsGroup):
     verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
 
     def named_models(self) -> Iterator[tuple[str, str]]:
-        """Yield the setting of the verifier's model, with the model."""
+        """Yield the name of each setting that refers to a model, together with that model."""
         yield from super().named_models()
         yield "HELIX_VERIFIER_MODEL", self.verifier_model

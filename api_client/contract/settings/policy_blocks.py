@@ -16,14 +16,14 @@ BLOCKS = ("owner", "flow")
 
 
 def block_kinds(folder: Path) -> Mapping[str, Mapping[str, Kind]]:
-    """Return the keys of each of ``BLOCKS`` with their kinds; paths are relative to the folder."""
+    """Return the parsers of the keys in each kind of block; paths in the blocks are relative to ``folder``."""
     owner: dict[str, Kind] = {"policy": partial(_policy_path, folder=folder)}
     template = {"prompt_template": partial(_template, folder=folder)}
     return {"owner": owner, "flow": owner | template | {"max_failure_rate": _failure_rate}}
 
 
 def key_kinds(folder: Path) -> dict[str, Kind]:
-    """Return the keys that are read differently than from the environment, with their kinds."""
+    """Return the parsers of keys whose values are written differently in the file than in the environment."""
     return {"policy": partial(_policy, folder=folder), "prompt_template": partial(_template, folder=folder)}
 
 
@@ -34,7 +34,7 @@ def _policy_path(value: Any, folder: Path) -> str:
 
 
 def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
-    """Read a policy file or, in a model's block, the reactions for each validator."""
+    """Parse the path of a policy file or, in a model's block, the reactions for each validator."""
     if isinstance(value, str):
         return _policy_path(value, folder)
     wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"

@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def secrets_of(settings: Settings) -> list[str]:
-    """Return every secret value of the settings, longest first; of an address only its password."""
+    """Return all secret values in the settings, longest first; an address contributes only its password."""
     found: set[str] = set()
     secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]
@@ -50,7 +50,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def redactor(settings: Settings) -> Callable[[str], str]:
-    """Return a function that masks every secret in a text."""
+    """Return a function that replaces every secret in a text by a mask."""
     known = secrets_of(settings)
     values = re.compile("|".join(map(re.escape, known))) if known else None
 
@@ -68,7 +68,7 @@ def redactor(settings: Settings) -> Callable[[str], str]:
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """Redact every text of a JSON-like value, including keys."""
+    """Apply ``redact`` to every text in a JSON-like value, including the keys, and return the new value."""
     match value:
         case str():
             return redact(value)

@@ -11,7 +11,7 @@ from api_client.contract.settings.setting_values import ROLES, choice, file_path
 
 
 def networks(value: str) -> tuple[str, ...]:
-    """Parse comma-separated IP addresses and networks."""
+    """Parse comma-separated IP addresses and networks. Raises ``ValueError`` for an invalid address."""
     given = names(value)
     for each in given:
         ip_network(each)  # raises ValueError with the text
@@ -27,7 +27,7 @@ def key_list(value: str) -> tuple[str, ...]:
 
 
 def message_roles(value: str) -> tuple[str, ...]:
-    """Parse some of ``ROLES``, which must include user."""
+    """Parse comma-separated message roles, which must include ``user``."""
     roles = names(value)
     if "user" not in roles or not set(roles) <= set(ROLES):
         raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
@@ -99,7 +99,7 @@ class RelaySettings(SettingsGroup):
     roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.")
 
     def problems(self) -> Iterator[str]:
-        """Yield keys that are both for one caller and for several."""
+        """Yield a problem for API keys that are listed both for a single caller and for several users."""
         yield from super().problems()
         if set(self.api_keys) & set(self.forwarding_keys):
             yield "HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them"

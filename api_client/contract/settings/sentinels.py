@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Addresses of Sentinel nodes and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
+    """The parsed address of Redis Sentinel nodes: ``sentinel://[:password@]host:port,.../master/db``."""
 
     nodes: tuple[tuple[str, int], ...]
     master: str
@@ -16,13 +16,13 @@ class Sentinels:
 
     @property
     def celery_url(self) -> str:
-        """The addresses in Celery's spelling."""
+        """Return the addresses of all nodes in the form that Celery expects."""
         login = f":{self.password}@" if self.password else ""
         return ";".join(f"sentinel://{login}{host}:{port}/{self.db}" for host, port in self.nodes)
 
     @classmethod
     def parse(cls, url: str) -> Sentinels | None:
-        """Parse an address of sentinels; return None for another kind of address.
+        """Parse the address of Redis Sentinel nodes; return None for any other address.
 
         Raises:
             ValueError: the address names no node or no master.

@@ -14,7 +14,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
-    """Return a parser of a number within limits, both included."""
+    """Return a parser for numbers from ``low`` to ``high``, both included."""
 
     def parse(value: str) -> float:
         try:
@@ -29,7 +29,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """Return a parser of a whole number within limits, both included."""
+    """Return a parser for whole numbers from ``low`` to ``high``, both included."""
 
     def parse(value: str) -> int:
         if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):
@@ -40,7 +40,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of one of these words."""
+    """Return a parser that accepts only the given words."""
 
     def parse(value: str) -> str:
         if value not in allowed:
@@ -51,12 +51,12 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def file_path(value: str) -> str:
-    """Return a file path as an absolute path: the processes of an installation have different working folders."""
+    """Return a file path as an absolute path, because processes have different working directories."""
     return str(Path(value).expanduser().absolute())
 
 
 def web_address(value: str) -> str:
-    """Check the address of a website."""
+    """Check the address of a website and return it. Raises ``ValueError`` for anything else."""
     parts = urlsplit(value)
     if not (parts.scheme in {"http", "https"} and parts.hostname):
         raise ValueError("must look like https://host or http://host:port/path")
@@ -65,7 +65,7 @@ def web_address(value: str) -> str:
 
 
 def model_runners(value: str) -> dict[str, str]:
-    """Parse models with their runners and options: ``model=runner[:option],...``."""
+    """Parse models with their runners and options, in the form ``model=runner[:option],...``."""
     models: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in value.split(","))):
         model, separator, runner = item.partition("=")
@@ -78,5 +78,5 @@ def model_runners(value: str) -> dict[str, str]:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Split a comma-separated text into its names, without spaces around them."""
     return tuple(filter(None, (part.strip() for part in value.split(","))))

@@ -12,7 +12,7 @@ from api_client.contract.settings.store_addresses import is_cluster, open_broker
 
 
 def directory(value: str) -> Path:
-    """Check an existing directory and return its absolute path."""
+    """Parse the path of an existing directory and return it as an absolute path."""
     path = Path(value).expanduser()
     if not path.is_dir():
         raise ValueError("must be an existing directory")
@@ -22,7 +22,7 @@ def directory(value: str) -> Path:
 
 
 def key_prefix(value: str) -> str:
-    """Check a prefix of keys: no characters of patterns, and no braces, which would choose the slot in a cluster."""
+    """Check a prefix for Redis keys, which must not contain spaces, pattern characters or braces."""
     if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
         raise ValueError("must be a word without spaces and without any of {}*?[]\\")
     return value
@@ -63,7 +63,7 @@ class Storage(SettingsGroup):
     )
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with broker and store: Celery cannot use a cluster, and both need a password."""
+        """Yield problems with the addresses of broker and store, such as a missing password."""
         yield from super().problems()
         if is_cluster(self.broker_url or self.store_url):
             yield (

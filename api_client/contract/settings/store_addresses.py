@@ -11,7 +11,7 @@ from api_client.contract.settings.sentinels import Sentinels
 
 
 def store_address(value: str) -> str:
-    """Check the address of a Redis or Valkey, of Sentinels, or of a cluster."""
+    """Check the address of a Redis server, of Redis Sentinel nodes or of a Redis Cluster, and return it."""
     if _several(value):
         return value
     parts = urlsplit(value)
@@ -26,18 +26,18 @@ def store_address(value: str) -> str:
 
 
 def is_cluster(url: str) -> bool:
-    """Return whether this is the address of a Redis Cluster."""
+    """Return whether an address is the address of a Redis Cluster."""
     return Cluster.parse(url) is not None
 
 
 def celery_address(url: str) -> str:
-    """Return a broker's address in Celery's spelling."""
+    """Return a broker's address in the form that Celery expects."""
     sentinels = Sentinels.parse(url)
     return sentinels.celery_url if sentinels else url.replace("unix://", "redis+socket://", 1)
 
 
 def passwords_of(url: str) -> Iterator[str]:
-    """Yield the password of an address, as spelled there and decoded."""
+    """Yield the password in a Redis address, both as written and URL-decoded."""
     if several := _several(url):
         yield several.password
     elif password := urlsplit(url).password:
@@ -45,12 +45,12 @@ def passwords_of(url: str) -> Iterator[str]:
 
 
 def _several(url: str) -> Sentinels | Cluster | None:
-    """Parse an address with several nodes; return None for any other address."""
+    """Parse an address that names several Redis nodes; return None for an address of a single server."""
     return Sentinels.parse(url) or Cluster.parse(url)
 
 
 def masked(url: str) -> str:
-    """Return an address without its password, for a message."""
+    """Return a Redis address with its password replaced by asterisks, for use in messages."""
     scheme, _, rest = url.partition("://")
     if scheme == "sentinel" or scheme.endswith("+cluster"):  # several nodes
         login, at, rest = rest.rpartition("@")
@@ -64,7 +64,7 @@ def masked(url: str) -> str:
 
 
 def open_brokers(broker_url: str, store_url: str) -> list[str]:
-    """Return a problem for each server on another machine without a password, which anyone could read and change."""
+    """Return a problem for each Redis address that names another machine but contains no password."""
     return [
         f"{name}={masked(url)}: a server beyond this machine needs a password: redis://user:password@host (Valkey: ACL "
         "users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed takes it as it is"
@@ -74,7 +74,7 @@ def open_brokers(broker_url: str, store_url: str) -> list[str]:
 
 
 def _guarded(url: str) -> bool:
-    """Return whether a server has a password, or only this machine reaches it. Names are not looked up."""
+    """Return whether a Redis server needs a password or is reachable only from this machine."""
     if several := _several(url):
         return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)
@@ -82,7 +82,7 @@ def _guarded(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is ``localhost`` or a loopback address."""
+    """Return whether a host is ``localhost`` or a loopback IP address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

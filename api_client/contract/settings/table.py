@@ -60,7 +60,7 @@ class Settings(
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
     def upstream_of(self, model: str) -> str:
-        """Return the provider of a model by its address, and key if it has several; else the model's name.
+        """Return the name of the provider that serves a model, or the model's name if the provider is unknown.
 
         Limits of one model of a provider apply to all its models.
         """
@@ -79,7 +79,7 @@ class Settings(
 
     @cached_property
     def at_once(self) -> dict[str, int]:
-        """Most simultaneous agents of each provider, by its name; providers without a limit are left out."""
+        """Return how many agents may use each provider at once, by provider; unlimited providers are left out."""
         found: dict[str, int] = {}
         for model in self.models:
             name, most = self.upstream_of(model), self.of_model(model).service_at_once
@@ -88,7 +88,7 @@ class Settings(
         return found
 
     def _asked_by(self, model: str) -> tuple[str, str]:
-        """Return the address of a model's provider without scheme and login, and its key; empty without a provider."""
+        """Return the address of a model's provider without login, and its API key; both empty without a provider."""
         settings, runner = self.of_model(model), self.models[model].partition(":")[0]
         if runner == "scripted":
             return "", ""
@@ -100,22 +100,22 @@ class Settings(
 
     @property
     def keys_path(self) -> Path:
-        """The file of ``turns keys``."""
+        """Return the path of the file with the API keys that the command ``turns keys`` manages."""
         return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
     def token_path(self) -> Path:
-        """The file with the operator's token of an installation without keys."""
+        """Return the path of the file with the operator's token, for an installation without API keys."""
         return self.root / STATE_DIR / "operator-token"
 
     @cached_property
     def sessions_dir(self) -> Path:
-        """The folder of the sessions' folders (ADR-034)."""
+        """Return the directory that contains the folder of each session."""
         return self.root / "projects" / "sessions"
 
     @property
     def bucket_lives(self) -> dict[str, float]:
-        """Retention of each size of metrics bucket, in seconds."""
+        """Return how many seconds the metrics of each minute, hour and day are kept."""
         return {
             "minute": self.minute_metrics_seconds,
             "hour": self.hour_metrics_seconds,
@@ -124,7 +124,7 @@ class Settings(
 
     @property
     def celery_url(self) -> str:
-        """The broker's address in Celery's spelling."""
+        """Return the broker's address in the form that Celery expects."""
         return celery_address(self.broker_url)
 
     @cached_property
@@ -134,16 +134,16 @@ class Settings(
 
     @property
     def store_is_cluster(self) -> bool:
-        """Return whether the store is a Redis Cluster, by its address."""
+        """Return whether the store's address is the address of a Redis Cluster."""
         return is_cluster(self.store_url)
 
     @property
     def redis_url(self) -> str:
-        """The store's address in redis-py's spelling."""
+        """Return the store's address in the form that redis-py expects."""
         return self.store_url.replace("redis+socket://", "unix://", 1)
 
     def environ(self) -> dict[str, str]:
-        """Return the settings as environment variables for a child process, which reads the settings file again."""
+        """Return the settings as environment variables for a child process."""
         values = {name_of(each.name): spelled(getattr(self, each.name)) for each in declared(self, "setting")}
         turned = {
             each.name: spelled(getattr(self, each.name))

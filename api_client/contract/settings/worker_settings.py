@@ -9,7 +9,7 @@ from api_client.contract.settings.setting_values import ROLES, choice, integer, 
 
 
 def message_roles(value: str) -> tuple[str, ...]:
-    """Some of ``ROLES``, user among them."""
+    """Parse comma-separated message roles, which must include ``user``."""
     roles = names(value)
     if "user" not in roles or not set(roles) <= set(ROLES):
         raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")

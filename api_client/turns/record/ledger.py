@@ -54,8 +54,6 @@ class Patience:
     def after(self, error: RedisError) -> float:
         """Return how many seconds to wait after an error before the next attempt.
 
-        Raises the error if repeating is useless.
-
         Raises:
             RedisError: ``error`` itself, if the store stayed away too long or refused the command for another reason.
         """
