@@ -29,7 +29,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_er
 
 
 class ApiError(Exception):
-    """An error response.
+    """An error that is sent to the client in OpenAI's format, with an HTTP status.
 
     Attributes:
         param: name of the invalid field, such as ``messages[0].role``; None if no field is invalid.
@@ -60,19 +60,19 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """Return the error object, for the body of a response or for a chunk of a stream."""
+        """Return the error as OpenAI's JSON object, for a response body or for a chunk of a stream."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error | ({"turn_ids": self.turn_ids} if self.turn_ids else {})}
 
 
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """Create an error with status 400."""
+    """Create an error with the HTTP status 400."""
     return ApiError(400, message, param=param, code=code)
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """Collector of a request's problems; a ``with`` block collects an ``ApiError`` instead of raising it."""
+    """Collects the errors of a request; a ``with`` block collects an ``ApiError`` instead of raising it."""
 
     found: list[ApiError] = field(default_factory=list)
 
@@ -85,11 +85,11 @@ class Problems:
         return isinstance(error, ApiError)
 
     def add(self, error: ApiError) -> None:
-        """Add a problem."""
+        """Add an error to the collection."""
         self.found.append(error)
 
     def end(self) -> None:
-        """Raise the first problem, if any; its message lists all problems."""
+        """Raise the first collected error, with a message that lists all of them; return if there is none."""
         if not self.found:
             return
         first = self.found[0]
@@ -147,12 +147,12 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
 
 
 def internal_error(locale: str) -> ApiError:
-    """Create the error for a bug; the log has the details under the request's id."""
+    """Create the error with status 500 that reports a bug; the log has the details."""
     return ApiError(500, sentence("internal_error", locale), code="internal_error")
 
 
 def where(error: BaseException) -> dict[str, Any]:
-    """Describe an exception for the log by type and stack, without values, which may be a user's text."""
+    """Describe an exception for the log by its type and stack, without values that may contain a user's text."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return {
         "error": type(error).__name__,
@@ -161,7 +161,7 @@ def where(error: BaseException) -> dict[str, Any]:
 
 
 def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
-    """Create the error for a caller whose turn goes on without the caller: ``stream_lost`` or ``turn_suspended``.
+    """Create the error for a client that can wait no longer while its turn continues.
 
     The error tells clients not to retry, because a repeat would be another turn.
     """
@@ -170,13 +170,13 @@ def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
 
 
 def shown_text(text: str, limit: int = 80) -> str:
-    """Make a text printable and cut it at ``limit`` characters, for a message."""
+    """Replace unprintable characters of a text and cut the text at ``limit`` characters, for use in a message."""
     clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 
 
 def shown(value: Any) -> str:
-    """Describe a received value for a message: short values in full, lists and objects by their type."""
+    """Describe a received value for an error message: short values in full, lists and objects by their type."""
     match value:
         case None:
             return "null"

@@ -36,13 +36,13 @@ def is_open_webui(headers: Headers) -> bool:
 
 
 def locale_of(headers: Headers, default: str) -> str:
-    """Return the language that the headers ask for, or ``default``."""
+    """Return the language that the request headers ask for, or ``default`` if they ask for none."""
     asked = headers.get(HEADER, "").strip().lower()
     return asked if asked in LOCALES else default
 
 
 def spoken_in(body: Mapping[str, Any]) -> str:
-    """Detect the language of a user's messages, ``de`` or ``en``; return '' if the language is unclear."""
+    """Return the language of the user's messages in a body, ``de`` or ``en``, or an empty string if unclear."""
     raw = body.get("messages", body.get("input"))
     return spoken(_said_in(raw) if isinstance(raw, list) else [raw] if isinstance(raw, str) else [])
 
@@ -61,7 +61,7 @@ def _said_in(messages: list[Any]) -> Iterator[str]:
 
 
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
-    """Remember the language of a request's body for the errors of the request."""
+    """Store the language of a request's body in the request, for use in error messages."""
     if (asked := body.get("locale")) in LOCALES:
         request.scope[_ASKED] = asked
     elif is_open_webui(request.headers) and HEADER not in request.headers:
@@ -69,13 +69,13 @@ def note_locale(request: Request, body: Mapping[str, Any]) -> None:
 
 
 def language_of(request: Request, default: str) -> str:
-    """Return the language of errors for this caller; ``default`` is HELIX_LOCALE."""
+    """Return the language in which errors are shown to this caller; ``default`` is the setting HELIX_LOCALE."""
     asked = request.scope.get(_ASKED)
     return str(asked or locale_of(request.headers, default if is_open_webui(request.headers) else "en"))
 
 
 def readable(error: ApiError, request: Request, default: str) -> str:
-    """Translate the message of an error to the caller's language."""
+    """Return the message of an error in the caller's language."""
     locale, code = language_of(request, default), error.code
     if code not in ERROR_CODES or error.message.startswith(words_of(code, locale)[0]):
         return error.message

@@ -19,7 +19,7 @@ _LONGEST = 300
 
 
 def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
-    """Parse the filters of a URL.
+    """Build a search for turns from the query parameters of a URL.
 
     Args:
         owner: owner whose turns the caller may see; None: all owners.
@@ -56,7 +56,7 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
 
 
 def place_of(text: str) -> Cursor | None:
-    """Parse the cursor of a list; '' is the beginning.
+    """Return the list position that a cursor stands for, or None for an empty text, which means the beginning.
 
     Raises ``ApiError``: 400 if the text is not a cursor.
     """
@@ -68,7 +68,7 @@ def place_of(text: str) -> Cursor | None:
 
 
 def _moment(name: str, text: str) -> float:
-    """Parse a time: a span before now, such as 30m or 7d, or ISO 8601. Return Unix seconds, or 0 for no time."""
+    """Parse a time, given as a span before now (30m, 7d) or in ISO 8601, and return Unix seconds; 0 for no time."""
     if not text:
         return 0.0
     try:

@@ -26,7 +26,10 @@ SSE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as one line of JSON in UTF-8; a lone surrogate becomes its JSON escape."""
+    """Encode a value as one line of JSON in UTF-8.
+
+    A lone surrogate becomes its JSON escape.
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if not text.isascii():
         for line_end, escape in _LINE_ENDS.items():  # much faster than translate(), which looks at every letter
@@ -35,12 +38,12 @@ def encode(value: Any) -> bytes:
 
 
 def data_frame(value: Any) -> bytes:
-    """Encode a value as the data of a Server-Sent Event."""
+    """Encode a value as a server-sent event without a name."""
     return b"data: " + encode(value) + b"\n\n"
 
 
 def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
-    """Encode a value as a named Server-Sent Event; the id lets a reader resume (``Last-Event-ID``).
+    """Encode a value as a server-sent event with a name and an id, from which a reader can resume.
 
     ``name`` and ``event_id`` must not contain line ends.
     """
@@ -49,15 +52,15 @@ def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
 
 
 def turn_object(turn: Turn) -> dict[str, Any]:
-    """Return a turn in the form of the API."""
+    """Return a turn as the JSON object that the API sends."""
     return {"object": "turn", **turn.to_dict()}
 
 
 class JSON(Response):
-    """A JSON response in the encoding of this module."""
+    """A response whose content is encoded as JSON on one line."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Encode the body."""
+        """Encode the content of the response as one line of JSON."""
         return encode(content)

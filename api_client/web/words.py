@@ -11,6 +11,6 @@ _WORDS = table_beside(__file__)
 
 
 def say(name: str, locale: str, **values: object) -> str:
-    """Return a sentence of the table in German or English; any locale but ``de`` gives English."""
+    """Return the sentence called ``name`` in German or English, with ``values`` filled in."""
     texts = _WORDS[name]
     return str(texts.get(locale, texts["en"])).format(**values)

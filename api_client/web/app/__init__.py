@@ -61,7 +61,7 @@ async def alive() -> Response:
 
 @health.get("/readyz", response_model=None)
 async def ready(relay: RelayOf) -> Response:
-    """Report whether the store accepts a write and a worker answers a probe.
+    """Report whether the store accepts writes and whether a worker answers a probe message.
 
     A store that refuses is reported with its reason and fix; ``why`` lists codes of problems even if the answer is
     ok.
@@ -87,7 +87,7 @@ async def ready(relay: RelayOf) -> Response:
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack | None = None) -> FastAPI:
-    """Create the relay's application, which closes ``client`` when it stops.
+    """Create the relay's web application; the application closes ``client`` when it stops.
 
     Without ``pack``, pages offer no bug reports. Raises ``SettingsError`` for an unusable store, file of keys or
     policy file.
@@ -164,14 +164,14 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that logs its addresses, ends open streams on exit and drops stuck readers."""
+    """A uvicorn server for the relay: logs its addresses, ends open streams on exit, and drops stuck clients."""
 
     def __init__(self, config: uvicorn.Config, stuck_seconds: float) -> None:
         super().__init__(config)
         self._stuck_seconds = stuck_seconds
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start listening."""
+        """Start listening, limit how long a client may leave sent data unread, and log the server's addresses."""
         self._loop, self._ends = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
@@ -184,13 +184,13 @@ class _Server(uvicorn.Server):
                 log.info("relay.listening", address=str(listener.getsockname()))
 
     async def main_loop(self) -> None:
-        """Wait for the exit, and refresh the date header once a second instead of ten times."""
+        """Run until the server is asked to exit, and update the date header once a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ends.wait(), 1.0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM or SIGINT."""
+        """Handle SIGTERM or SIGINT: ask the server to exit, and end all open streams."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):
@@ -199,7 +199,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) -> None:
-    """Run the relay until SIGTERM or SIGINT; open streams then end with an error that says that the turn goes on.
+    """Run the relay in this process until SIGTERM or SIGINT; open streams then end with an error.
 
     Raises ``SettingsError`` as ``create_app``, or if others can reach the address without a key; ``SystemExit`` if
     the address is taken.

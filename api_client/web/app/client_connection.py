@@ -42,7 +42,7 @@ class _Proxies(Protocol):
 
 
 class ClientConnection(H11Protocol):
-    """A connection that closes unless each request's head is complete within ``HEAD_SECONDS``.
+    """A client's connection, which closes unless the head of each request arrives within ``HEAD_SECONDS``.
 
     At the connection limit, a new connection replaces the longest idle one of the address with the most idle
     connections, except those of trusted proxies.
@@ -58,11 +58,11 @@ class ClientConnection(H11Protocol):
 
     @classmethod
     def at_most(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
-        """Create a subclass with a connection limit and trusted proxies."""
+        """Create a subclass of this class with a connection limit and with the proxies that the limit trusts."""
         return type("ClientConnection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Admit a new connection, replace an idle one, or refuse the new connection."""
+        """Admit a new connection; at the connection limit, close an idle connection or refuse the new one."""
         super().connection_made(transport)
         self._network = network_of(self.client[0] if self.client else "")
         taken = len(self.connections)
@@ -83,7 +83,7 @@ class ClientConnection(H11Protocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes; between requests, limit the time for the next head after its first byte."""
+        """Handle received bytes, and limit the time in which the head of the next request must be complete."""
         if self._lingering is not None:
             return
         super().data_received(data)
@@ -93,20 +93,20 @@ class ClientConnection(H11Protocol):
             self._await_head(HEAD_SECONDS)
 
     def on_response_complete(self) -> None:
-        """Note that the connection is idle, unless the next request has already arrived."""
+        """Mark the connection as idle after a response, unless the next request has already arrived."""
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._note_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the place of a closed connection."""
+        """Release the resources of a closed connection, so that another client can connect."""
         self._note_busy()
         if self._lingering is not None:
             self._lingering.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with the API's error object."""
+        """Answer bytes that are not valid HTTP with an error in the API's format."""
         self._lingering = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
         came, _ = self.conn.trailing_data
         long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]
@@ -114,7 +114,7 @@ class ClientConnection(H11Protocol):
         self._refuse(bad_request(most if long else "this is not a valid HTTP request"))
 
     def _refuse(self, error: ApiError) -> None:
-        """Send an error without the application, then close the connection, after a delay if the client still sends."""
+        """Send an error without running the application, then close the connection."""
         body, request_id = json.dumps(error.body()).encode(), new_request_id()
         headers = {
             "content-type": "application/json",

@@ -29,7 +29,7 @@ _NOTE_SECONDS = 60.0
 
 
 def new_request_id() -> str:
-    """Create an id that identifies a request in the log."""
+    """Return a new random id that identifies a request in the log."""
     return f"req-{secrets.token_hex(12)}"
 
 
@@ -42,7 +42,7 @@ class ForwardedHeaders(ProxyHeadersMiddleware):
     _noted_at = float("-inf")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request."""
+        """Serve one request, and record an untrusted proxy that sends forwarding headers."""
         peer = (scope.get("client") or ("",))[0]
         if (
             scope["type"] == "http"
@@ -69,7 +69,7 @@ class RequestId:
         self.locale = locale
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request under a new request id, and log the request with its status and duration."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -121,7 +121,7 @@ async def _ask_for_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send
     begun = asyncio.Event()
 
     async def receive_or_leave() -> Message:
-        """Return the client's messages, and a disconnect once the head of the response is sent."""
+        """Return the next message of the client, or a disconnect once the head of the response is sent."""
         if not begun.is_set():
             message = await receive()
             if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):

@@ -47,7 +47,7 @@ _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A chat request, read from an HTTP request.
+    """A chat request, parsed from the body and headers of an HTTP request.
 
     Attributes:
         page: a page of Open WebUI shows the answer as it arrives.
@@ -86,7 +86,7 @@ class AskedBy:
 def read_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
-    """Read a chat request.
+    """Parse a chat request from the body and headers of an HTTP request.
 
     Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model. Raises
     ``SettingsError`` if the policy files cannot be used.
@@ -99,7 +99,7 @@ def read_ask(
 def ask_for(
     wished: Wishes, said: Any, spoken: str, by: AskedBy, *, system: str | None = None, notes: Mapping[str, str] = {}
 ) -> Ask:
-    """Build the chat request for a validated body. Raises as ``read_ask``.
+    """Build a chat request from a validated body; raises the errors of ``read_ask``.
 
     ``said`` is the unvalidated conversation, ``spoken`` the language of the user's messages or '', ``notes`` the
     turn's metadata.
@@ -198,7 +198,7 @@ def _ask(
 
 
 def _as_accepted(messages: Messages) -> Messages:
-    """Undo the changes that a page made to the answers in a conversation."""
+    """Undo the changes that the chat page made to earlier answers, and return the conversation."""
     return tuple(
         {**message, "content": unfenced(detached(message["content"]))} if message["role"] == "assistant" else message
         for message in messages
@@ -206,7 +206,7 @@ def _as_accepted(messages: Messages) -> Messages:
 
 
 def read_idempotency_key(headers: Headers) -> str:
-    """Read the idempotency key of a request; '' without a key.
+    """Return the idempotency key in the headers of a request, or an empty string if there is none.
 
     Raises ``ApiError``: 400 ``invalid_idempotency_key``.
     """
@@ -224,7 +224,7 @@ def _is_id(text: str) -> bool:
 
 
 def _session_id(owner: str, chat_id: str, key: str) -> str:
-    """Derive the session id from the owner and the chat, so that a chat id opens no session of another owner.
+    """Return the id of a chat's session, which contains the owner so that no other owner can continue the session.
 
     Without a chat, the session is new, but repeats with the same idempotency key share it.
     """

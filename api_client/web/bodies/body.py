@@ -48,14 +48,14 @@ _T = TypeVar("_T")
 
 
 class _Unfit:
-    """Placeholder for a forbidden value until the field's name is known."""
+    """Placeholder for a JSON value that is forbidden, with the reason, until the name of its field is known."""
 
     def __init__(self, why: str) -> None:
         self.why = why
 
 
 class _Parser:
-    """Thread that parses large bodies, alternating between owners."""
+    """A thread that parses large request bodies, alternating between owners."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body")
@@ -95,7 +95,7 @@ class _Body:
 
 
 class _Reading:
-    """Accounting of the bytes of unparsed bodies in memory."""
+    """Counts the bytes of request bodies in memory that are not parsed yet, by owner."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -108,7 +108,7 @@ class _Reading:
         self.of[body.owner] += len(piece)
 
     def refuse(self, body: _Body) -> None:
-        """Discard the body's bytes, now and later: its sender may go on sending for a while."""
+        """Discard the bytes of a body, now and when more of them arrive."""
         body.refused = True
         self.drop(body)
 
@@ -121,7 +121,7 @@ class _Reading:
             del self.of[body.owner]
 
     def has_room(self, body: _Body, size: int) -> bool:
-        """Return True if there is room for more bytes of a body.
+        """Return True if memory has room for ``size`` more bytes of a body.
 
         If memory is full, refuse the body of the owner with the most bytes. One owner may take half of the memory.
         """
@@ -141,7 +141,10 @@ _reading = _Reading()
 
 
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
-    """Read the request's body as a JSON object. Arguments and errors as ``read_as``."""
+    """Read the body of a request as a JSON object.
+
+    Arguments and errors as ``read_as``.
+    """
     return await read_as(request, limit, lambda body: body)
 
 
@@ -166,22 +169,25 @@ async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]],
 
 
 def has_body(request: Request) -> bool:
-    """Return True if the request has a body."""
+    """Return True if the request has a body, judged by its headers."""
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
 def size_of(request: Request) -> int:
-    """Return the size of the request's body in bytes; call ``read_as`` first."""
+    """Return the size of the request's body in bytes; the body must have been read with ``read_as``."""
     return int(request.scope[_SIZE])
 
 
 async def off_the_loop(work: Callable[[], _T], owner: str = "") -> _T:
-    """Run CPU-bound work on a large text in the parser's thread, alternating between owners."""
+    """Run CPU-bound work in the thread that parses large bodies, alternating between owners, and return its result."""
     return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
 def _uncollected(work: Callable[[], _T]) -> _T:
-    """Run work without the garbage collector, whose pauses would block all callers. JSON has no cycles."""
+    """Run a function without garbage collection, whose pauses would block all callers, and return its result.
+
+    JSON has no cycles, so nothing is left to collect.
+    """
     gc.disable()
     try:
         return work()
@@ -191,7 +197,7 @@ def _uncollected(work: Callable[[], _T]) -> _T:
 
 @asynccontextmanager
 async def in_time() -> AsyncIterator[None]:
-    """Limit the time a client has to send its body.
+    """Limit the time that a client has to send the request body within the block.
 
     Raises ``ApiError``: 408 ``request_timeout``.
     """
@@ -311,7 +317,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_values(root: Any) -> None:
-    """Reject forbidden values, naming the field. Iterative, because recursion would fail on deep nesting."""
+    """Raise ``ApiError`` for a forbidden value in parsed JSON, with the name of its field.
+
+    Iterative, because recursion would fail on deep nesting.
+    """
     opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
     while opened:
         trail, children = opened[-1]

@@ -27,7 +27,7 @@ _TEXT_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationRules:
-    """Limits of a conversation.
+    """The limits that the conversation of a request must keep.
 
     Attributes:
         chars: most characters of one message.
@@ -123,7 +123,7 @@ _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 def read_conversation(
     raw: Any, field: str, rules: ConversationRules, problems: Problems
 ) -> tuple[Messages, tuple[Image, ...]]:
-    """Read a conversation and the images of its unanswered part.
+    """Read the messages of a conversation and the images of its unanswered part; collect the errors in ``problems``.
 
     ``problems`` collects the errors of all messages; ``field`` is the name of the conversation in errors.
     """
@@ -181,7 +181,10 @@ def _message(
 
 
 def _says_something(text: str) -> bool:
-    """Return True if the text has a visible character. Works on pieces: the text may be a million spaces."""
+    """Return True if the text has at least one visible character.
+
+    Reads the text in pieces, because it may consist of a million spaces.
+    """
     for start in range(0, len(text), _PIECE_CHARS):
         for letter in set(text[start : start + _PIECE_CHARS]):
             if unicodedata.category(letter) not in _INVISIBLE:

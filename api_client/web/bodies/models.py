@@ -41,7 +41,7 @@ _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object",
 
 
 class StreamMode(StrEnum):
-    """The part of a streamed answer that is shown before the answer is accepted."""
+    """How much of a streamed answer is shown before the answer is accepted."""
 
     #: The draft as it comes, withdrawn if it becomes void; in frames that Open WebUI understands.
     LIVE = "live"
@@ -68,13 +68,13 @@ _WORD = Field(strict=False)
 
 
 class Body(BaseModel):
-    """A request body, or an object inside a body. A null field counts as missing."""
+    """Base class for request bodies and for the objects inside them; a null field counts as missing."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class EscalationBody(Body):
-    """What to do after all attempts have failed; missing fields follow the settings."""
+    """A request's choice of what to do after all attempts have failed; missing fields follow the settings."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,13 +86,13 @@ class EscalationBody(Body):
 
 
 class StreamOptions(Body):
-    """Additional contents of a stream."""
+    """OpenAI's options of a streamed response, such as whether the stream ends with the usage."""
 
     include_usage: bool | None = None
 
 
 class Wishes(Body):
-    """Fields that all requests for an answer share."""
+    """Base class for the bodies of requests for an answer, with the fields that these bodies share."""
 
     SAID: ClassVar[str]
     PARTS: ClassVar[tuple[str, ...]]
@@ -166,7 +166,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
-    """Validate a body against its model.
+    """Parse a request body into its model and return the model; invalid fields raise or are collected.
 
     ``problems`` collects the errors, and invalid fields then count as missing. Without ``problems``, raises
     ``ApiError``: 400 with every invalid field, its value and the allowed values.
@@ -188,7 +188,7 @@ def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = N
 
 @cache
 def schema_of(model: type[Body]) -> dict[str, Any]:
-    """Return the model's JSON Schema with all references inlined."""
+    """Return the JSON Schema of a body model with all references inlined."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
@@ -205,7 +205,7 @@ def schema_of(model: type[Body]) -> dict[str, Any]:
 
 
 def operation(model: type[Body]) -> dict[str, Any]:
-    """Return the OpenAPI entry for a route with this body."""
+    """Return the OpenAPI entry of a route that takes a body of this model."""
     schema = schema_of(model)
     required = bool(schema.get("required"))
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
@@ -250,7 +250,7 @@ def _allowed(field: dict[str, Any]) -> str:
 
 
 def read_model(model: Any, settings: Settings) -> str:
-    """Check the requested model.
+    """Return the model that a request names, after checking that the name is valid and configured.
 
     Raises ``ApiError``: 400 if the value is not a name; 404 ``model_not_found``.
     """
@@ -261,7 +261,7 @@ def read_model(model: Any, settings: Settings) -> str:
 
 
 def known_model(model: str, settings: Settings) -> str:
-    """Return the model if it is configured.
+    """Return the model's name if the model is configured, otherwise raise an error.
 
     Raises ``ApiError``: 404 ``model_not_found``.
     """
@@ -272,7 +272,7 @@ def known_model(model: str, settings: Settings) -> str:
 
 
 def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Problems) -> tuple[str, ...]:
-    """Return the requested validators without duplicates; collect unknown ones in ``problems``."""
+    """Return the requested validators without duplicates; unknown names are added to ``problems`` as errors."""
     for index, name in enumerate(names):
         if name not in offered:
             wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"
@@ -282,7 +282,7 @@ def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Prob
 
 
 def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
-    """Return the requested escalation; missing fields follow the settings.
+    """Return the escalation that a request asks for; missing fields follow the settings.
 
     Raises ``ApiError``: 400 ``model_not_found``, so that a key reaches only its own models.
     """

@@ -34,7 +34,7 @@ BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
 def read_response_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
-    """Read a chat request from the body of ``/v1/responses``.
+    """Parse a chat request from the body of a request to ``/v1/responses``.
 
     Raises ``ApiError`` with all problems: 400 with the field's name, 404 for an unknown model.
     """

@@ -36,7 +36,7 @@ REQUESTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of a request, with its rights.
+    """The caller of a request, identified by an API key, with the caller's rights and limits.
 
     Attributes:
         operator: the caller may see and change the turns of all owners.
@@ -57,18 +57,18 @@ class Caller:
 
     @property
     def keyless(self) -> bool:
-        """True if no keys are configured."""
+        """Return True if the installation has no API keys, so that callers cannot be told apart."""
         return self.owner == LOCAL_OWNER
 
     def settings(self, settings: Settings) -> Settings:
-        """Return the settings with only the models that this caller may use."""
+        """Return the settings reduced to the models that this caller may use."""
         if not self.models:
             return settings
         return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
 
 
 def require_operator(caller: Caller, does: str) -> None:
-    """Require an operator; ``does`` completes the error "only an operator ...".
+    """Raise ``ApiError`` unless the caller is an operator; ``does`` completes the message "only an operator ...".
 
     Raises ``ApiError``: 403 ``operators_only``.
     """
@@ -78,7 +78,7 @@ def require_operator(caller: Caller, does: str) -> None:
 
 
 def needs_token() -> ApiError:
-    """Create the error for a keyless caller that requests an operator's action."""
+    """Create the error that asks a caller without a key for the operator's token."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
         "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
@@ -87,12 +87,12 @@ def needs_token() -> ApiError:
 
 
 def needs_key(relay: Relay) -> bool:
-    """Return True if keys are configured, even if no key is valid any more."""
+    """Return True if the relay requires API keys; this stays True after all keys are revoked."""
     return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
 
 
 async def holder_of(request: Request) -> Caller:
-    """Identify the holder of the request's key, but not the user for whom the key acts.
+    """Return the owner of the API key in a request; a key may act for other users, who are not identified here.
 
     Raises ``ApiError``: 401 ``invalid_api_key``, 429 ``too_many_guesses``, or 403 ``loopback_only`` without keys.
     """
@@ -109,7 +109,7 @@ async def holder_of(request: Request) -> Caller:
 
 
 async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> Caller:
-    """Identify the caller: the key's owner, or the user for whom the key acts.
+    """Return the caller of a request: the key's owner, or the user for whom the key acts.
 
     Raises ``ApiError`` as ``holder_of``, or 403 ``user_required`` if a key for several users names no user.
     """
@@ -117,7 +117,7 @@ async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_o
 
 
 def caller_for(holder: Caller, request: Request) -> Caller:
-    """Identify the user for whom a key acts in this request.
+    """Return the caller for the user whom the request names, for a key that acts for several users.
 
     If Open WebUI's secret is configured, the user must be signed; otherwise a header names the user.
 
@@ -137,12 +137,15 @@ def caller_for(holder: Caller, request: Request) -> Caller:
 
 
 async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
-    """Return the owner whose turns the caller may see; None for all owners. Raises as ``caller_of``."""
+    """Return the owner whose turns the caller may see, or None if the caller may see all turns.
+
+    Raises as ``caller_of``.
+    """
     return None if caller.operator else caller.owner
 
 
 async def require_metrics(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> None:
-    """Require a caller that may read figures of all owners; without keys, any caller on this machine.
+    """Raise ``ApiError`` unless the caller may read the statistics of all owners.
 
     Raises ``ApiError``: 403 ``operators_only``; otherwise as ``holder_of``.
     """
@@ -164,7 +167,7 @@ def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | N
 
 
 def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
-    """Return the holder of the key with this hash, or None if no valid key has the hash.
+    """Return the owner of the API key with this hash, or None if no valid key has the hash.
 
     Without keys, only the operator's token is valid. Comparing every key hides which one matched.
     """
@@ -200,7 +203,7 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
 
 
 async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:
-    """Count a request as in progress until its response is sent; refuse requests from pages of other sites.
+    """Count a request as in progress until its response is sent, and refuse requests from pages of other sites.
 
     Raises ``ApiError``: 429 ``too_many_requests``, 403 ``cross_site``; otherwise as ``caller_of``.
     """

@@ -41,7 +41,7 @@ _PROXY_PREFIXES = (
 
 
 def require_own_site(request: Request) -> None:
-    """Refuse a request that a page of another site sent; programs do not send these headers.
+    """Raise ``ApiError`` for a request that a web page of another site sent.
 
     Raises ``ApiError``: 403 ``cross_site``.
     """
@@ -68,7 +68,7 @@ def _cross_site(why: str) -> ApiError:
 
 
 def require_local(request: Request) -> None:
-    """Refuse a request from another machine or through a proxy.
+    """Raise ``ApiError`` for a request that came from another machine or through a proxy.
 
     Raises ``ApiError``: 403 ``loopback_only``, with the reason.
     """

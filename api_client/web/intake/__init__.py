@@ -37,7 +37,7 @@ TASKS_PER_TURN = 5
 
 @dataclass(frozen=True, slots=True)
 class SubmittedTurn:
-    """The turn that answers a request.
+    """The id of the turn that answers a request, which may be a new turn or an earlier one.
 
     Attributes:
         seen: number of the turn's last event when a request joined the turn.
@@ -50,7 +50,7 @@ class SubmittedTurn:
 
 
 async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> SubmittedTurn:
-    """Submit the turn, or find the earlier turn of the same idempotency key or question.
+    """Submit a chat request as a turn, or find the turn that already answers the same request, and return it.
 
     Raises ``ApiError`` (429, as ``require_room``) and the errors of ``Submitter.submit``. After ``StoreUnavailable``,
     the turn may be stored; a repeat with the same idempotency key finds it.
@@ -76,7 +76,7 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Check that the queue and the caller's limits allow ``count`` more turns, and count ``turn_ids`` as unfinished.
+    """Check that the queue and the caller's limits have room for ``count`` turns; count ``turn_ids`` as unfinished.
 
     ``size`` is the request's size in bytes. Raises ``ApiError``: 429 ``queue_full``, ``rate_limited``,
     ``too_many_unfinished`` or ``storage_full``, with Retry-After; ``StoreUnavailable``.
@@ -91,7 +91,7 @@ async def require_room(
 
 
 async def require_rate(relay: Relay, caller: Caller) -> None:
-    """Count a background request towards the caller's rate limit; ``TASKS_PER_TURN`` count as one turn.
+    """Count a background request towards the caller's rate limit, and raise ``ApiError`` if the limit is exceeded.
 
     Raises ``ApiError`` (429 ``rate_limited``) and ``StoreUnavailable``.
     """
@@ -119,7 +119,7 @@ def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
 
 
 async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> None:
-    """Note that the answer was sent completely, so that the same question starts a new turn."""
+    """Record that an answer was sent completely, so that the same question starts a new turn."""
     if not question:
         return
     try:
@@ -129,7 +129,7 @@ async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> No
 
 
 async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
-    """Find an earlier turn with the same question; None means that the new turn must be stored."""
+    """Return an earlier turn with the same question, or None if the question needs a new turn."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id

@@ -24,7 +24,7 @@ async def replay(
     bulk: str = "",
     detail: str = "",
 ) -> Done:
-    """Submit a finished turn again; the new turn has the same owner and counts towards the owner's limits.
+    """Submit a finished turn again, within the caller's limits and models, and return the result.
 
     The limits and models of ``caller`` apply; ``reach`` is the owner whose turns may be replayed, None: all owners.
     Raises ``ApiError``: 404 ``model_not_found``, 400 if the message is too long, 429 as ``require_room``; and the

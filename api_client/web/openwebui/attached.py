@@ -38,7 +38,7 @@ _CENT, _DOLLAR = 10_000, 1_000_000
 
 
 def attached(files: Iterable[LinkedFile], address: str) -> str:
-    """Format the files of an answer as Markdown: draw images, link every file.
+    """Return Markdown that shows the images among an answer's files and links to every file.
 
     Args:
         address: public address of the relay, without a trailing slash.
@@ -52,14 +52,14 @@ def attached(files: Iterable[LinkedFile], address: str) -> str:
 
 
 def detached(text: str) -> str:
-    """Remove all added links, notes and questions from an answer."""
+    """Return an answer without the links, notes and questions that the relay added to it."""
     text = _NOTED.sub("", text) if _NOTE in text else text
     text = _ASKED.sub("", text) if _ASKING in text else text
     return _ATTACHED.sub("", text) if _MARK in text else text
 
 
 def noted(turn: Turn, locale: str) -> str:
-    """Format the note below an accepted answer: the checks it passed, and the cost of its turn."""
+    """Return the note below an accepted answer, with the checks that it passed and the cost of its turn."""
     names = [say(f"rule_{name}", locale) if name in _RULES else _escaped(name) for name in turn.request.validators]
     if turn.outcome is Outcome.PASSED_BY_HUMAN:
         checks = say("accepted_by_person", locale)
@@ -84,7 +84,7 @@ def noted(turn: Turn, locale: str) -> str:
 
 
 def recap_noted(turn: Turn, locale: str) -> str:
-    """Format the note about a question that the turn asked; empty if there is nothing to tell."""
+    """Return the note about a question that the turn asked a person, or an empty string if it asked none."""
     recap = recap_of(turn, locale)
     return f"\n\n{_NOTE}\n\n*{recap}*\n" if recap else ""
 
@@ -95,7 +95,7 @@ def _number(value: float, locale: str) -> str:
 
 
 def asking(question: QuestionView, link: str) -> str:
-    """Format a question in a chat as a block of code, followed by the link that answers the question."""
+    """Return Markdown that shows a question in a chat, with a link to answer it."""
     whole = "\n".join(map(_broken, question.chat.split("\n")))
     fence = _fence(whole, 3)
     said = f"**{question.title}**\n\n{fence}text\n{whole}\n{fence}\n\n[{question.link}]({link})"
@@ -112,12 +112,12 @@ def _broken(line: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return a run of backticks longer than any in the text."""
+    """Return a row of backticks that is longer than any in the text and has at least ``least``."""
     return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
 
 
 def _name(each: LinkedFile) -> str:
-    """Return a file's name as Markdown; brackets force code, because Open WebUI draws escaped brackets as a formula."""
+    """Return a file's name as Markdown, as code if Open WebUI would take its brackets for a formula."""
     name = " ".join(each.file.path.split())
     if not _FORMULA.search(name):
         return _escaped(name)

@@ -40,7 +40,7 @@ _SHORT = frozenset({
 
 
 def title_of(text: str) -> str:
-    """Return a short title for a user's message: its first sentence, or the first line of code or of an address."""
+    """Return a short title for a user's message: its first sentence, or its first line of code."""
     read = text[:_READ_CHARS]
     plain = _MARKUP.sub(" ", _URL.sub(" ", _IMAGE_OR_LINK.sub(r"\1", _FENCE.sub("\n", read)))).strip()
     return _short(_first_sentence(plain)) or _short(_first_line(read))
@@ -125,7 +125,7 @@ _MOST_TAGS = 3
 
 
 def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
-    """Return the kind of a background request; '' for a user's message.
+    """Return the kind of a background request, such as a request for a title, or '' for a user's message.
 
     The header decides if it is present, even if it is empty. A prompt with the id of a chat message is a user's
     message.
@@ -142,7 +142,7 @@ def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> s
 
 
 def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
-    """Answer a background request in the form that its sender expects; '' for an unknown kind."""
+    """Return the answer to a background request in the form that its sender expects, or '' for an unknown kind."""
     answer = _ANSWERS.get(kind)
     return answer(messages[-1]["content"]) if answer else ""
 
@@ -174,7 +174,7 @@ def _title(prompt: str) -> str:
 
 
 def _librechat_title(prompt: str) -> str:
-    """Return the title as plain text, because LibreChat shows the whole answer."""
+    """Return a chat title as plain text for LibreChat, which shows the whole answer as the title."""
     asked = prompt.partition("Conversation:\nUser: ")[2].partition("\nAI: ")[0]
     return title_of(asked) or "Chat"
 
@@ -195,7 +195,7 @@ def _queries(prompt: str) -> str:
 
 
 def _one_of_many(prompt: str) -> str:
-    """Return the longest of several models' answers: merging the answers would need a model."""
+    """Return the longest of several models' answers, since merging them would need a model."""
     responses = prompt.partition("Responses from models:")[2]
     begins, ends = responses.find(_QUOTES), responses.rfind(_QUOTES)
     if ends - begins < len(_QUOTES):

@@ -20,7 +20,7 @@ _ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "a
 
 
 def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
-    """Write the error text for a turn that ended without an answer.
+    """Return the text that tells a chat user why a turn ended without an answer, and what to do next.
 
     Args:
         locale: language of the text; the validation errors stay in the turn's language.
@@ -43,7 +43,7 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
 
 
 def lost_text(code: str, locale: str, turn_id: str) -> str:
-    """Write the error text for a stream that ends before its turn, with how to get the answer later."""
+    """Return the text that tells a chat user why the stream ended before the turn, and how to get the answer later."""
     if code not in {"stream_lost", "turn_suspended"}:
         return sentence(code, locale)
     return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id)}"

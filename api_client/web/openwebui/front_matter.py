@@ -36,7 +36,7 @@ _LINE_CHARS = 200
 
 
 def fenced(text: str) -> str:
-    """Put each YAML header of a text inside a fence."""
+    """Put each YAML header of a Markdown text into a code fence, so that it is not drawn as a heading."""
     shown, done = [], 0
     for start, end in _headers(text):
         shown += [text[done:start], _OPEN, text[start:end], _CLOSE]
@@ -68,7 +68,7 @@ def _closed(text: str, start: int) -> tuple[int, int] | None:
 
 
 def unfenced(text: str) -> str:
-    """Remove the fences that ``fenced`` added, even if the text was cut off inside a header."""
+    """Remove the code fences that ``fenced`` put around YAML headers."""
     kept: list[str] = []
     done, begin = 0, _FENCED.match(text) or _FURTHER_FENCED.search(text)
     while begin:
@@ -82,7 +82,7 @@ def unfenced(text: str) -> str:
 
 
 class GrowingHeader:
-    """Fences the headers of a text that arrives in pieces."""
+    """Puts the YAML headers of a text that arrives in pieces into code fences."""
 
     def __init__(self) -> None:
         self._held = ""  # text that may become the beginning of a header
@@ -91,7 +91,7 @@ class GrowingHeader:
         self._code, self._empty = "", False  # the open fence; True if the line before is empty
 
     def feed(self, piece: str) -> str:
-        """Add a piece of the text; return the new text to show."""
+        """Add a piece of the text, and return the text that can be shown now."""
         if self._inside:
             return self._through(piece)
         if self._begun:

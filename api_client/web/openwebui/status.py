@@ -52,12 +52,12 @@ _TOOLS = {name: words for words, names in _TOOLS_BY_WORDS.items() for name in na
 
 
 def status_event(text: str, *, done: bool) -> dict[str, Any]:
-    """Build the event that shows a status line; Open WebUI animates the line until ``done``."""
+    """Build the event that makes Open WebUI show a status line, which is animated until ``done``."""
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": done}}
 
 
 def proof_of(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
-    """Write the last status line of a good answer: the result of the checks and the number of attempts.
+    """Return the last status line of a good answer: the result of its checks and the number of attempts.
 
     ``changes`` describes the fallback's changes.
     """
@@ -76,7 +76,7 @@ def proof_of(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str,
 
 
 def queued_behind(own: int, others: int, locale: str) -> str:
-    """Write the status line of a queued turn: its place in its session, or else in the queue for an agent."""
+    """Return the status line of a queued turn: its place in its session, or else in the queue for an agent."""
     if own:
         return say("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
     name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")
@@ -84,7 +84,7 @@ def queued_behind(own: int, others: int, locale: str) -> str:
 
 
 def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
-    """Build the status event for an event of the turn, or None if the event has no status line.
+    """Return the status event that Open WebUI shows for an event of the turn, or None if it shows none.
 
     Args:
         pages: address of the relay's pages, where a person can decide on a suspended turn.
@@ -194,7 +194,7 @@ _MINUTE = 60.0
 
 
 class StatusLine:
-    """The status line of one reader; methods return the status event to send, or None for no change."""
+    """The status line that one reader of a turn sees; methods return the event to send, or None for no change."""
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
         self._locale, self._pages, self._checked = locale, pages, checked
@@ -207,7 +207,7 @@ class StatusLine:
         self._changes: list[str] = []
 
     def take(self, event: Event) -> Status | None:
-        """Update the line for an event of the turn."""
+        """Update the status line for an event of the turn, and return the event to send."""
         self._note(event)
         body = event.body
         if isinstance(body, event_kinds.TurnFinished) and body.success:
@@ -224,14 +224,14 @@ class StatusLine:
         return self._show(status)
 
     def writing(self) -> Status | None:
-        """Show that the agent writes, unless the line explains why the last draft is void."""
+        """Change the status line to say that the agent writes, unless it explains why the last draft is void."""
         if self.current and self.current["data"]["done"]:
             return None
         self._works = None
         return self._done() if self._reason else self._show(status_event(say("writing", self._locale), done=True))
 
     def waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> Status | None:
-        """Update the line after a period without events; ``now`` is Unix time.
+        """Update the status line after a period without events, with the time waited; ``now`` is Unix time.
 
         ``before`` counts earlier unfinished turns of the session, ``others`` the turns that get an agent first,
         including this turn. ``why`` says why no worker can take the turn; empty if a worker can.
@@ -249,11 +249,11 @@ class StatusLine:
         return self._show(status_event(text, done=False))
 
     def lost(self) -> Status | None:
-        """Say that the connection to the turn is lost and that the turn goes on."""
+        """Change the status line to say that the connection to the turn is lost and that the turn continues."""
         return self._show(status_event(say("lost_stream", self._locale), done=True))
 
     def ended(self) -> Status | None:
-        """Mark the line as done because the stream ends before the turn."""
+        """Mark the status line as done, because the stream ends before the turn."""
         return self._done()
 
     def _note(self, event: Event) -> None:

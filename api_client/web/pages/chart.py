@@ -29,7 +29,7 @@ _FILLED = 0.78
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One rectangle of a chart; positions and sizes are CSS percentages.
+    """A rectangle of a chart, with position and size in CSS percentages.
 
     Attributes:
         layer: name of the colour.
@@ -46,14 +46,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The bars of a chart over time, with the value that the full height represents."""
+    """The bars of a chart over time; ``top`` is the value at full height."""
 
     boxes: tuple[Box, ...]
     top: float
 
 
 def outcome_columns(pieces: Sequence[Slice]) -> Columns:
-    """Build a chart of finished turns per time slice, stacked by outcome."""
+    """Build a chart of the finished turns in each time slice, stacked by outcome."""
     counts = [
         {tone: sum(piece.stats.outcomes.get(o, 0) for o in outcomes) for tone, outcomes in LAYERS.items()}
         for piece in pieces
@@ -70,7 +70,7 @@ def outcome_columns(pieces: Sequence[Slice]) -> Columns:
 
 
 def rate_columns(pieces: Sequence[Slice], validator: str) -> Columns:
-    """Build a chart of one rule's rejection rate per time slice; the full height is 100 %."""
+    """Build a chart of a validator's rejection rate in each time slice; full height is 100 %."""
     boxes = []
     for place, piece in enumerate(pieces):
         row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)
@@ -94,7 +94,7 @@ def _box(place: int, places: int, bottom: float, height: float, layer: str, titl
 
 
 def _round_up(value: float) -> float:
-    """Round up to the next axis limit that divides well into quarters: 4, 8, 10, 20, 40, 80, 100 ..."""
+    """Round up to a number that makes a good axis limit: 4, 8, 10, 20, 40, 80, 100 ..."""
     if value <= 4:
         return 4
     power = 10.0 ** math.floor(math.log10(value))

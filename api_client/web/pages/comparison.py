@@ -15,7 +15,7 @@ _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a comparison.
+    """A line of a comparison of two texts.
 
     Attributes:
         kind: ``same``, ``added``, ``removed``, or ``gap`` (omitted unchanged lines; the text gives their number).
@@ -27,7 +27,7 @@ class DiffLine:
 
 
 def compare(before: str, after: str) -> list[DiffLine] | None:
-    """Return the changed lines with two lines of context.
+    """Compare two texts and return the changed lines, each change with two unchanged lines around it.
 
     Return an empty list if the texts are equal, and None if a text is too long to compare.
     """

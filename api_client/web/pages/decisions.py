@@ -33,7 +33,7 @@ router = page_router()
 async def ask(
     request: Request, turn_id: str, relay: RelayOf, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Show the question of a suspended turn, or say that the question is no longer open."""
+    """Show the page with the question of a suspended turn, or a page that says that the question is closed."""
     if not needs_key(relay):
         require_local(request)
     asked = await asked_by(relay, turn_id, suspended, until, signature)
@@ -44,7 +44,7 @@ async def ask(
 async def answer(
     request: Request, turn_id: str, relay: RelayOf, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
-    """Record the decision from a signed link and confirm it.
+    """Record the answer that a person gives through a signed link, and show a confirmation.
 
     Answer 409 if the question is no longer open; the page then shows the decision that was recorded first.
     """
@@ -97,7 +97,7 @@ def _shown(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
 
 @router.post("/turns/{turn_id}/decision")
 async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Decide on a suspended turn and show its page. Submitting the same form twice decides once."""
+    """Record a visitor's decision on a suspended turn and show the turn's page; repeating the form changes nothing."""
     if visitor.keyless:
         raise needs_token()
     fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}

@@ -13,7 +13,7 @@ _LONGEST = 160
 
 
 def summary(event: Event) -> str:
-    """Return the facts of an event on one line, without long texts."""
+    """Return the data of an event as one line of text, without long texts."""
     return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
 
 

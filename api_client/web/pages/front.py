@@ -24,13 +24,13 @@ router = page_router()
 
 @router.get("/")
 async def first_page(visitor: VisitorOf) -> Response:
-    """Redirect operators to the overview and other visitors to their turns."""
+    """Redirect operators to the overview, and other visitors to the list of their turns."""
     return see_other("/turns" if visitor.owner else "/overview")
 
 
 @router.get("/overview")
 async def show_overview(request: Request, relay: RelayOf, visitor: OverseerOf, span: str = "24h") -> Response:
-    """Show operators an overview of the installation; redirect other visitors to their turns."""
+    """Show operators the overview of the installation; redirect other visitors to the list of their turns."""
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     seen = await overview(relay.client, span, rows=_ROWS)
@@ -51,13 +51,13 @@ async def show_overview(request: Request, relay: RelayOf, visitor: OverseerOf, s
 
 @router.get("/favicon.ico")
 async def icon() -> Response:
-    """Redirect browsers that ask for the default icon to the real one."""
+    """Redirect browsers that ask for ``/favicon.ico`` to the icon's real address."""
     return see_other(f"/assets/{VERSION}/icon.svg")
 
 
 @router.get("/assets/{version}/{name}")
 async def asset(version: str, name: str) -> Response:
-    """Serve a static file with an unlimited cache time: its address changes with its content."""
+    """Serve a static file that browsers may cache without limit, because its address changes with its content."""
     if name not in ASSETS:
         raise ApiError(404, "there is nothing at this address", code="not_found")
     media_type, content = ASSETS[name]
@@ -69,13 +69,13 @@ log = structlog.get_logger(__name__)
 
 @router.get("/sign-in")
 async def sign_in_page(request: Request, relay: RelayOf, next: str = "") -> Response:  # noqa: A002 the field's name
-    """Show the form for an API key, or for the operator's token where no keys are configured."""
+    """Show the sign-in form, which asks for an API key or for the operator's token."""
     return _sign_in_form(request, relay, own_path(next))
 
 
 @router.post("/sign-in")
 async def take_key(request: Request, relay: RelayOf) -> Response:
-    """Exchange an API key for a sign-in cookie; after too many wrong keys, the client must wait."""
+    """Sign a visitor in with an API key by setting a cookie; too many wrong keys raise an error."""
     if not needs_key(relay):
         require_local(request)
     fields = await form_of(request)
@@ -99,7 +99,7 @@ def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = Fa
 
 @router.post("/sign-out")
 async def sign_out(relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """End the sign-in and delete its cookie."""
+    """Sign the visitor out by deleting the sign-in and its cookie."""
     await relay.client.sign_ins.forget(visitor.token)
     response = see_other("/sign-in")
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

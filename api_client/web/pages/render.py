@@ -70,14 +70,14 @@ HEADERS = {
 
 
 def page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """Render a template as a response with the headers of all pages."""
+    """Render a template and return the page as a response with the usual headers."""
     html = _ENVIRONMENT.get_template(template).render({"visitor": None, "refresh": 0, "path": "", **values})
     body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not break the page
     return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
 
 
 def seconds(value: float) -> str:
-    """Format a duration in seconds for people: 0.34 s, 12.5 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    """Format a duration for people, for example 0.34 s, 12.5 s, 3 min 20 s or 2 h 5 min."""
     if value < 10:
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
     for size, unit, part, part_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
@@ -88,7 +88,7 @@ def seconds(value: float) -> str:
 
 
 def ago(at: float) -> str:
-    """Format a Unix time as its distance from now, such as ``5.0 s ago``."""
+    """Format a Unix time as the time that has passed since then, such as ``5.0 s ago``."""
     return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
 
 
@@ -113,18 +113,18 @@ def dollars(value: float) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to one line of at most ``width`` characters."""
+    """Shorten a text to one line of at most ``width`` characters, which then ends with an ellipsis."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def with_code(text: str) -> Markup:
-    """Escape a text and show its parts in backticks as code."""
+    """Escape a text for HTML and show its parts in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Flatten nested facts into rows of name and value; leave out empty values."""
+    """Flatten nested data into rows of name and value for a table, without empty values."""
     rows: list[tuple[str, str]] = []
     for name, value in found.items():
         called = f"{before} {name.replace('_', ' ')}".strip()
@@ -147,12 +147,12 @@ def _in_line(fact: object) -> str:
 
 
 def tone(status: str) -> str:
-    """Return the colour of a state or outcome: good, again, repaired, bad, quiet or busy."""
+    """Return the name of the colour in which a state or outcome is shown."""
     return _TONES.get(status, "busy" if status in {*TurnState, "stopping"} else "bad")
 
 
 def status_of(turn: Turn) -> str:
-    """Return a turn's status in one word: the outcome, ``stopping``, or the state."""
+    """Return the status of a turn in one word: its outcome, ``stopping``, or its state."""
     if turn.outcome:
         return turn.outcome.value
     return "stopping" if turn.stop else turn.state.value
@@ -182,7 +182,7 @@ _ENVIRONMENT = _environment()
 
 
 class _PageRoute(APIRoute):
-    """Route that renders errors as pages and adds the pages' headers to every response."""
+    """A route of a page, which renders errors as pages and adds security headers to every response."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
@@ -205,12 +205,12 @@ class _PageRoute(APIRoute):
 
 
 def page_router() -> APIRouter:
-    """Create a router for pages, which the API's schema leaves out."""
+    """Create a router for HTML pages, which are left out of the API's OpenAPI document."""
     return APIRouter(route_class=_PageRoute, include_in_schema=False)
 
 
 def visited(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
-    """Render a page for a visitor; set the sign-in cookie if the visitor is new."""
+    """Render a page for a visitor, and set the sign-in cookie if the visitor has none yet."""
     response = page(template, visitor=visitor, path=request.url.path, **values)
     if visitor.new:
         set_cookie(request, response, visitor.token)
@@ -218,10 +218,10 @@ def visited(template: str, request: Request, visitor: Visitor, **values: Any) ->
 
 
 def see_other(address: str) -> Response:
-    """Redirect the browser to another address with status 303."""
+    """Return a response that redirects the browser to another address with status 303."""
     return RedirectResponse(address, 303)
 
 
 def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
-    """Render an error as a page."""
+    """Return a page that shows an error to the visitor, with the status of the error."""
     return page("error.html", error.status, error.headers, error=error, refusal=refusal)

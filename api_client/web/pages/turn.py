@@ -41,7 +41,7 @@ router = page_router()
 
 @router.get("/turns/{turn_id}")
 async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """Show a turn's history, attempts, events and result."""
+    """Show the page of a turn, with its history, attempts, events and result."""
     client = relay.client
     if (whole := await find_turn(client.lists, turn_id, owner=visitor.owner)) != turn_id:
         return see_other(f"/turns/{whole}")
@@ -84,7 +84,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
 
 @router.get("/turns/{turn_id}/export")
 async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """Download a turn's record, attempts and events as a JSON file."""
+    """Send a turn's record, attempts and events as a JSON file for download."""
     body = json.dumps(await export(relay.client, turn_id, owner=visitor.owner), indent=1)
     name = {"content-disposition": f'attachment; filename="{shown_text(turn_id)}.json"'}
     return Response(body, media_type="application/json", headers=name)
@@ -92,7 +92,7 @@ async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 
 @router.get("/turns/{turn_id}/bundle")
 async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """Download a turn's bug report without prompts, as ``turns bundle`` packs it; for operators."""
+    """Send operators a turn's bug report as a ZIP file for download, without prompts."""
     require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.pack is None:
         raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
@@ -102,7 +102,7 @@ async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 
 
 def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLine] | None]:
-    """Compare each attempt with the one before it; key 0 holds the changes made by the fallback."""
+    """Compare each attempt's answer with the one before; key 0 holds the changes made by the final repair."""
     found = {
         after.number: compare(before.answer or before.text, after.answer or after.text)
         for before, after in itertools.pairwise(attempts)
@@ -115,7 +115,7 @@ def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLi
 
 @router.post("/turns/{turn_id}/cancel")
 async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Cancel a turn and show its page."""
+    """Cancel a turn and redirect to its page."""
     with others_need_token(visitor):
         await act(relay.client, "cancel", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
     return see_other(f"/turns/{turn_id}")
@@ -123,13 +123,13 @@ async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
 
 @router.post("/turns/{turn_id}/replay")
 async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Submit a turn again and show the new turn. A second request creates no second turn."""
+    """Submit a turn again and redirect to the new turn; a repeated request creates no second turn."""
     return await _replayed(relay, visitor, turn_id, Change())
 
 
 @router.post("/turns/{turn_id}/replay-changed")
 async def replay_changed_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Submit a turn again with another model or message and show the new turn.
+    """Submit a turn again with another model or message, and redirect to the new turn.
 
     Repeating the same request creates no second turn.
     """
@@ -152,7 +152,7 @@ async def _replayed(relay: Relay, visitor: Visitor, turn_id: str, change: Change
 
 @router.post("/turns/{turn_id}/drop")
 async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Remove a dead letter from the list of dead letters, for operators; then show the overview."""
+    """Remove a turn from the list of dead letters for an operator, and redirect to the overview."""
     require_operator(visitor.caller, "drops dead letters")
     try:
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")

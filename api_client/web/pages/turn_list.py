@@ -43,7 +43,7 @@ router = page_router()
 async def list_turns(
     request: Request, relay: RelayOf, visitor: VisitorOf, turn: str = "", cursor: str = ""
 ) -> Response:
-    """List turns, unfinished ones first.
+    """Show a page with a list of turns that match the filters, unfinished turns first.
 
     Filters and position are part of the address, so that people can save and share the list.
     """
@@ -75,7 +75,7 @@ async def list_turns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bulk:
-    """A bulk action with the turns that match its filters, oldest first.
+    """An action on many turns, with the turns that match its filters, oldest first.
 
     ``asked`` holds the filters as form fields, with absolute times.
     """
@@ -88,7 +88,7 @@ class _Bulk:
 
 @router.get("/turns/bulk")
 async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, action: str = "") -> Response:
-    """Show how many turns a bulk action would affect, without changing any turn."""
+    """Show how many turns an action would change, without changing any turn."""
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     bulk = await _bulk(relay, visitor, action, filters)
     return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
@@ -96,7 +96,7 @@ async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, actio
 
 @router.post("/turns/bulk")
 async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
-    """Apply a confirmed bulk action. An interrupted request can be repeated: no turn is affected twice."""
+    """Apply a confirmed action to many turns; an interrupted request can be repeated without acting twice."""
     bulk = await _bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
     bulk_id = form.get("bulk", "")
     if not (bulk_id.isalnum() and bulk_id.isascii() and len(bulk_id) <= 16):
@@ -141,7 +141,7 @@ async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, 
 async def _act(
     relay: Relay, visitor: Visitor, bulk: _Bulk, turns: list[FoundTurn], bulk_id: str, change: Change
 ) -> tuple[list[Done], str]:
-    """Apply a bulk action until time runs out. Return the results and the error that stopped the action early."""
+    """Apply an action to turns until time runs out; return the results and the error that stopped it early."""
     until, done = time.monotonic() + _ACT_SECONDS, list[Done]()
     detail = f"page: {bulk.search}"
     if bulk.action != "replay":

@@ -40,7 +40,7 @@ _THROWN_AWAY_BYTES = 2 * 2**20
 
 
 class LedElsewhere(Exception):
-    """The visitor may not see this page; the browser is redirected to ``address``."""
+    """Raised when a visitor may not see a page; the browser is then redirected to ``address``."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -49,7 +49,7 @@ class LedElsewhere(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """A person who uses the pages in a browser.
+    """A person who uses the pages in a browser, with the person's rights.
 
     Attributes:
         caller: the identity for changes and submissions.
@@ -66,32 +66,32 @@ class Visitor:
 
     @property
     def operator(self) -> bool:
-        """True if the visitor may change all turns."""
+        """Return True if the visitor is an operator, who may change all turns."""
         return self.caller.operator
 
     @property
     def keyless(self) -> bool:
-        """True if no keys are configured and the visitor did not give the operator's token."""
+        """Return True if no API keys are configured and the visitor did not give the operator's token."""
         return self.caller.keyless and not self.operator
 
     @property
     def changes(self) -> str | None:
-        """Owner whose turns the visitor may change; None for an operator, who may change all turns."""
+        """Return the owner whose turns the visitor may change, or None for an operator, who may change all turns."""
         return None if self.operator else self.caller.owner
 
     @property
     def name(self) -> str:
-        """Name of the visitor in the audit log."""
+        """Return the visitor's name for the audit log."""
         return name_caller(self.caller.owner)
 
     @property
     def csrf(self) -> str:
-        """Token that every form must contain; deriving it requires the cookie."""
+        """Return the token that the visitor's forms must contain, which other sites cannot know."""
         return hmac.new(self.token.encode(), b"helix-form", hashlib.sha256).hexdigest()
 
 
 async def visitor_of(request: Request) -> Visitor:
-    """Identify the visitor from the cookie of a request.
+    """Return the visitor whom the sign-in cookie of a request identifies.
 
     Raises ``LedElsewhere`` if keys are configured and the cookie belongs to no valid key; ``ApiError`` (403
     ``loopback_only``); ``StoreUnavailable``.
@@ -115,7 +115,7 @@ VisitorOf = Annotated[Visitor, Depends(visitor_of)]
 
 
 async def overseer_of(visitor: VisitorOf) -> Visitor:
-    """Require a visitor who may see all turns.
+    """Return the visitor if the visitor may see all turns, otherwise redirect to the visitor's own turns.
 
     Raises ``LedElsewhere`` for other visitors, who are redirected to their own turns.
     """
@@ -128,7 +128,7 @@ OverseerOf = Annotated[Visitor, Depends(overseer_of)]
 
 
 async def sign_in(relay: Relay, key: str) -> str | None:
-    """Create a sign-in for a valid key and return the cookie's content; return None for an invalid key."""
+    """Create a sign-in for an API key and return the cookie's content, or None if the key is not valid."""
     key_hash = hash_of(key)
     if holder_by_hash(key_hash, relay) is None:
         return None
@@ -138,14 +138,14 @@ async def sign_in(relay: Relay, key: str) -> str | None:
 
 
 def set_cookie(request: Request, response: Response, token: str) -> None:
-    """Set the sign-in cookie; under https, browsers send the cookie over https only."""
+    """Set the sign-in cookie in a response; after sign-in over https, browsers send the cookie over https only."""
     response.set_cookie(
         COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 
 async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[str, str]:
-    """Read the fields of a submitted form.
+    """Return the fields of a form that a browser sent.
 
     Raises ``ApiError``: 403 if the form comes from another site, 408 if it arrives too slowly, 413 if it is too long,
     400 if it is malformed.
@@ -169,7 +169,7 @@ async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[
 
 
 async def checked_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
-    """Read a form that changes something and check its CSRF token.
+    """Return the fields of a form that changes something, after checking its protection against forgery.
 
     Raises ``ApiError``: 403 ``form_expired`` if the token is wrong; otherwise as ``form_of``.
     """
@@ -177,7 +177,7 @@ async def checked_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
 
 
 async def checked_long_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
-    """Read a form whose body may be as long as the largest request, and check its CSRF token."""
+    """Return the fields of a long form, after checking its protection against forgery."""
     return _checked(await form_of(request, relay_of(request).settings.max_body_bytes), visitor)
 
 
@@ -196,14 +196,14 @@ _OURS = ("/overview?", "/turns", *(page.address for page in PAGES))
 
 
 def own_path(text: str) -> str:
-    """Return a path if it leads to one of our pages, otherwise ``/``: prevents open redirects."""
+    """Return a path if it leads to a page of this relay, otherwise ``/``, so that nobody is redirected elsewhere."""
     ours = text == "/overview" or text.startswith(_OURS)
     return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"
 
 
 @contextmanager
 def others_need_token(visitor: Visitor) -> Iterator[None]:
-    """Replace ``TurnNotFound`` by an error that asks a keyless visitor for the operator's token."""
+    """Replace ``TurnNotFound`` in the block by an error that asks a visitor without a key for the operator's token."""
     try:
         yield
     except TurnNotFound:

@@ -30,7 +30,7 @@ _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 2
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A period on the time axis, in seconds since the turn began; ``open`` means that the period has not ended."""
+    """A period on a time axis, in seconds since the turn began; ``open`` marks a period that has not ended."""
 
     kind: str
     start: float
@@ -39,13 +39,13 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """Duration of the period."""
+        """Return the duration of the period in seconds."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class WaterfallRow:
-    """One delivery of an attempt, or the repair.
+    """A row of the time chart of a turn, which shows one run of an attempt or the repair.
 
     Attributes:
         said: how the row ended, in words.
@@ -66,7 +66,7 @@ class _Walk:
     since: float = 0.0
 
     def row(self, label: str) -> None:
-        """Start a row, unless the current row has the same label."""
+        """Begin a new row of the chart, unless the last row has the same label."""
         if not self.rows or self.rows[-1].label != label:
             self.rows.append(WaterfallRow(label))
 
@@ -84,7 +84,7 @@ class _Walk:
 
 
 def waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
-    """Build the rows of a turn in order; unfinished periods last until ``now`` (Unix time)."""
+    """Return the rows of a turn's time chart in order; unfinished periods last until ``now`` (Unix time)."""
     walk: _Walk | None = None
     for event in events:
         if walk is None:
@@ -158,20 +158,20 @@ def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Conversion from seconds to percentages of the width."""
+    """Converts seconds on the time axis of a chart to percentages of the chart's width."""
 
     seconds: float
 
     def at(self, seconds: float) -> str:
-        """Return the horizontal position of a time."""
+        """Return the horizontal position of a time as a CSS percentage."""
         return f"{100 * seconds / self.seconds:.2f}%"
 
     def width(self, bar: Bar) -> str:
-        """Return the width of a bar, large enough to be visible."""
+        """Return the width of a bar as a CSS percentage, large enough to be visible."""
         return f"{max(_NARROWEST, 100 * bar.seconds / self.seconds):.2f}%"
 
     @property
     def ticks(self) -> list[float]:
-        """Times that the axis labels, at most seven."""
+        """Return the times that are labelled on the axis, at most seven, in seconds."""
         step = next((step for step in _STEPS if self.seconds / step <= 7), _STEPS[-1])
         return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]

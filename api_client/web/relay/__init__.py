@@ -18,7 +18,10 @@ log = structlog.get_logger(__name__)
 
 
 class Readers:
-    """The readers of turns at one relay; with ``grace_seconds`` 0, a turn without readers is never cancelled."""
+    """Counts the readers of turns at one relay, and cancels turns that nobody reads any more.
+
+    With ``grace_seconds`` 0, a turn without readers is never cancelled.
+    """
 
     def __init__(self, client: TurnsClient, grace_seconds: float) -> None:
         self._client = client
@@ -27,12 +30,12 @@ class Readers:
         self._stops: dict[str, asyncio.Task[None]] = {}  # pending cancels, which a new reader calls off
 
     def here(self, turn_id: str) -> bool:
-        """Return True if somebody reads the turn through this relay."""
+        """Return True if at least one client reads the turn through this relay."""
         return self._reading[turn_id] > 0
 
     @contextmanager
     def reading(self, turn_id: str) -> Iterator[None]:
-        """Count a reader of the turn during the block; a pending cancellation of the turn is dropped."""
+        """Count one more reader of the turn during the block, and drop a pending cancellation of the turn."""
         self._reading[turn_id] += 1
         if stop := self._stops.pop(turn_id, None):
             stop.cancel()
@@ -45,12 +48,12 @@ class Readers:
                 del self._reading[turn_id]
 
     def left(self, turn_id: str, owner: str) -> None:
-        """Cancel the turn after the grace period unless its reader returns: a page's reader left before the end."""
+        """Cancel the turn after a grace period, unless a reader returns until then."""
         if self._grace_seconds and not self.here(turn_id) and turn_id not in self._stops:
             self._stops[turn_id] = asyncio.create_task(self._stop(turn_id, owner))
 
     async def moved_on(self, turn_id: str, request: TurnRequest) -> None:
-        """Cancel earlier turns of a chat that nobody reads, because the chat has asked something else.
+        """Cancel earlier turns of a chat that nobody reads, because the chat has asked another question.
 
         Two models that answer the same message do not cancel each other. Raises ``StoreUnavailable``.
         """
@@ -73,7 +76,7 @@ class Readers:
         return False
 
     def close(self) -> None:
-        """Drop all pending cancellations when the relay stops; the turns go on."""
+        """Drop all pending cancellations when the relay stops, so that the turns continue."""
         for stop in self._stops.values():
             stop.cancel()
         self._stops.clear()

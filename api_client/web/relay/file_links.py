@@ -17,7 +17,10 @@ _FILE = "file"
 
 
 async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return the files of a successful turn with a signed link each. Raises as ``TurnReader.get``."""
+    """Return the files of a successful turn, each with a signed link.
+
+    Raises as ``TurnReader.get``.
+    """
     turn = await relay.client.reader.get(turn_id, owner=owner)
     if not turn.success:
         return []
@@ -33,14 +36,14 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
 
 
 async def list_readable_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
-    """Return links to a turn's files, or an empty list if stored files are unavailable."""
+    """Return the files of a turn with links, or an empty list if the stored files are unavailable."""
     with suppress(SessionFilesError):
         return await linked_files(relay, turn_id, owner)
     return []
 
 
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
-    """Check the signature of a link to a file.
+    """Raise ``ApiError`` unless the signature of a link to a file is valid.
 
     Raises ``ApiError``: 403 ``link_invalid`` if the link has expired, was changed or belongs to another file.
     """

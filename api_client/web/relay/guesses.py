@@ -18,7 +18,7 @@ _OTHERS = ""
 
 
 class Guesses:
-    """Counter of wrong keys by address; IPv6 addresses count by their /64 network."""
+    """Counts wrong API keys by client address, and limits how many a client may try."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class Guesses:
         self._known: dict[tuple[str, str], None] = {}  # addresses, and hashes of keys that they have sent
 
     def require(self, address: str, key_hash: str = "") -> None:
-        """Check that the address may try a key; a key without a hash counts as a new key.
+        """Raise ``ApiError`` if the address has sent too many wrong keys; a repeated key does not count.
 
         Raises ``ApiError``: 429 ``too_many_guesses``.
         """
@@ -37,7 +37,7 @@ class Guesses:
             raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
 
     def tried(self, address: str, key_hash: str, *, wrong: bool) -> None:
-        """Record a key that the address sent; a wrong key counts once."""
+        """Record that the address tried a key; the same wrong key counts once."""
         known = (network_of(address), key_hash)
         if wrong and known not in self._known:
             self.wrong(address)
@@ -47,12 +47,12 @@ class Guesses:
             del self._known[next(iter(self._known))]
 
     def wait(self, address: str) -> float:
-        """Return the seconds until the address may try again; 0 means now."""
+        """Return how many seconds the address must wait before it may try another key, 0 for none."""
         ahead = self._full.get(self._place(address), 0.0) - self._clock()
         return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
 
     def wrong(self, address: str) -> None:
-        """Count a wrong key of the address."""
+        """Count one wrong key of the address."""
         place, now = self._place(address), self._clock()
         self._full[place] = max(self._full.get(place, now), now) + _SECONDS_EACH
 

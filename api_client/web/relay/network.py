@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
-    """Return the unit that limits count: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the unit by which limits count clients: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -21,7 +21,7 @@ _QUESTION = "question"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedQuestion:
-    """The question that a link leads to.
+    """The question of a suspended turn that a signed link leads to.
 
     Attributes:
         turn: the turn in its present state.
@@ -35,14 +35,14 @@ class LinkedQuestion:
 
     @property
     def waits(self) -> bool:
-        """True if the question can still be answered."""
+        """Return True if the question can still be answered."""
         turn = self.turn
         same = turn.state is TurnState.SUSPENDED and round(turn.suspended_at * 1000) == self.suspended_ms
         return same and turn.interruption is not None and time.time() < self.until
 
 
 async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
-    """Return the path of the link to a new question; empty if the turn's owner may not answer it.
+    """Return the path of the link that answers a new question, or '' if the turn's owner may not answer it.
 
     If a link alone is not enough, the path leads to the turn's page.
     """
@@ -58,7 +58,7 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
 
 
 async def asked_by(relay: Relay, turn_id: str, suspended: str, until: str, signature: str) -> LinkedQuestion:
-    """Return the question that a link leads to, even if the question is no longer open.
+    """Return the question that a signed link leads to, even if it can no longer be answered.
 
     Raises ``BadRequest`` (``link_invalid``) if this installation did not sign the link, which goes to the audit log,
     and ``TurnNotFound``.

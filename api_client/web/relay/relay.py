@@ -25,14 +25,14 @@ _AGAIN_SECONDS = 1
 
 
 class Busy:
-    """Counter of the requests in progress by owner, each until its response is sent or its client disconnects."""
+    """Counts the requests in progress of each owner, and limits them."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
 
     @contextmanager
     def request(self, owner: str, most: int) -> Iterator[None]:
-        """Count a request of the owner during the block; ``most`` may be in progress (0: no limit).
+        """Count one more request of the owner during the block; at most ``most`` may be in progress, 0: no limit.
 
         Raises ``ApiError``: 429 ``too_many_requests``.
         """
@@ -51,7 +51,7 @@ class Busy:
 
 @dataclass(slots=True)
 class Traffic:
-    """The relay's traffic: responses since its start by HTTP status, and open event streams."""
+    """Counts the responses of a relay since its start by HTTP status, and its open event streams."""
 
     answers: Counter[int] = field(default_factory=Counter)
     streams: int = 0
@@ -59,7 +59,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The state of a running relay; ``stopping`` is set once the relay is asked to stop."""
+    """Holds what the routes of a running relay share: settings, client, keys and counters.
+
+    ``stopping`` is set once the relay is asked to stop.
+    """
 
     settings: Settings
     client: TurnsClient
@@ -73,7 +76,7 @@ class Relay:
 
 
 def relay_of(request: Request) -> Relay:
-    """Return the relay that serves the request."""
+    """Return the state of the relay that serves the request."""
     return cast("Relay", request.app.state.relay)
 
 

@@ -80,7 +80,7 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 
 async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat", read: ReadAsk = read_ask) -> Ask:
-    """Read a chat request from an HTTP request; ``route`` is the route's name in policies.
+    """Parse a chat request from an HTTP request; ``route`` is the route's name in policies.
 
     Raises ``ApiError``: 4xx with the invalid fields.
     """

@@ -40,7 +40,7 @@ _STATUSES = (200, 429, 500, 503)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """Measurements of an installation at one moment, as one relay sees it.
+    """Measurements of the store, the disk and one relay, for the page ``/metrics``.
 
     Attributes:
         queues: queue -> Celery messages that no worker has taken.
@@ -64,7 +64,10 @@ class Vitals:
 
 
 async def read_vitals(relay: Relay) -> Vitals:
-    """Measure the store, the disk and the relay. Raises ``StoreUnavailable``."""
+    """Measure the store, the disk and the relay for the page ``/metrics``.
+
+    Raises ``StoreUnavailable``.
+    """
     client = relay.client
     memory: dict[str, Any] = {}
     with suppress(ResponseError):  # the store's user may not ask
@@ -102,7 +105,7 @@ class _Installation(Collector):
         self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family, including families without counts."""
+        """Yield every group of metrics of the page ``/metrics``, including those without counts."""
         yield from _of_standing(self._standing)
         yield from _of_vitals(self._vitals)
         for name, entry in COUNTERS.items():
@@ -218,5 +221,5 @@ def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) 
 
 
 def exposition(counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> bytes:
-    """Render the text of ``GET /metrics``."""
+    """Render counters, installation state and measurements as the text of the page ``/metrics``."""
     return generate_latest(_Installation(counters, standing, vitals))

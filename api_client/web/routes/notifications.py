@@ -20,7 +20,7 @@ router = APIRouter()
 
 
 class NoticesBody(Body):
-    """The body that selects notifications: those in ``notice_ids``, or all."""
+    """The body of requests that resend or drop notifications: those in ``notice_ids``, or all."""
 
     model_config = ConfigDict(extra="forbid")
 

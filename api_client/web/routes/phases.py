@@ -100,7 +100,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
-    """Refuse phases that no worker could run.
+    """Raise an error for phases that no worker could run because their folder or their inputs are unusable.
 
     Raises ``BadRequest`` if the folder is missing, ``PhaseError`` if an input is a link or a pipe.
     """

@@ -46,7 +46,7 @@ async def _listed(resource: Resource[Any], relay: Relay, caller: Caller, most: i
 
 
 def add_resource(to: APIRouter, resource: Resource[Any]) -> None:
-    """Register the ``GET`` route of a resource."""
+    """Add the ``GET`` route that lists a resource to a router."""
     to.add_api_route(
         resource.api,
         _list(resource),

@@ -26,14 +26,14 @@ _OPENING = 2
 
 
 def status_of(turn: Turn) -> str:
-    """Return OpenAI's status for a turn: queued, in_progress, completed, failed or cancelled."""
+    """Return OpenAI's word for the status of a turn: queued, in_progress, completed, failed or cancelled."""
     if turn.state is TurnState.FINISHED:
         return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
     return "in_progress" if turn.delivery else "queued"
 
 
 def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
-    """Build the response object of a turn; its field ``turn`` extends OpenAI's fields."""
+    """Build OpenAI's response object for a turn, with the turn's own data in the field ``turn``."""
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
     text = answer_text(turn.response, turn.markers)
@@ -72,7 +72,7 @@ def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
 
 
 class ResponseEvents:
-    """Converter from a turn's events to the events of a response; needs all events from the first."""
+    """Converts the events of a turn, from the first event on, to the events of OpenAI's Responses API."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
@@ -83,7 +83,7 @@ class ResponseEvents:
         self.sent = -1
 
     def render(self, event: Event) -> list[Payload]:
-        """Return the payloads to send for an event."""
+        """Return the events of the Responses API that correspond to an event of the turn."""
         self._spent.take(event)
         body = event.body
         if isinstance(body, TurnQueued) and self.sent < 0:  # a log that starts again repeats it
@@ -105,7 +105,7 @@ class ResponseEvents:
         return self.all_of(ended)
 
     def all_of(self, turn: Turn) -> list[Payload]:
-        """Return the remaining payloads of a turn that has ended."""
+        """Return the events that are still to be sent for a turn that has ended."""
         opening: list[Payload] = []
         if self.sent < 0:
             opening = self._number([self._whole("response.created"), self._whole("response.queued")])
@@ -113,7 +113,7 @@ class ResponseEvents:
         return opening + self._number(self._ending())
 
     def broken(self, error: ApiError) -> Payload:
-        """Return the payload that reports a broken stream.
+        """Return the event that tells the reader that the stream broke off.
 
         The payload repeats the last event's number, so that a reader can resume after that event.
         """
@@ -150,7 +150,7 @@ class ResponseEvents:
 
 
 def last_number(turn: Turn) -> int:
-    """Return the number of the response's latest event."""
+    """Return the number of the latest event that a response stream of this turn contains."""
     opening = _OPENING if turn.delivery else _OPENING - 1
     if turn.state is not TurnState.FINISHED:
         return opening

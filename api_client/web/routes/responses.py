@@ -64,7 +64,7 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 
 def _task_answer(ask: Ask) -> Response:
-    """Answer a background request without a turn.
+    """Return the response to a background request, which needs no turn.
 
     Open WebUI's merge view parses the stream itself and understands only chunks of chat completions.
     """
@@ -121,7 +121,7 @@ async def _used(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield the response's events after a number; the last event ends the response or reports a broken stream.
+    """Yield the server-sent events of a response, beginning after the number ``after``.
 
     With ``reply``, also record whether the reader leaves early or reads to the end.
     """

@@ -98,7 +98,7 @@ async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _range(asked: str, size: int) -> tuple[int, int]:
-    """Return the start and end of the requested byte range; several ranges give the whole file.
+    """Return the start and end of the byte range that a ``Range`` header asks for; otherwise the whole file.
 
     Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/turns")
 
 
 class ReplayBody(Body):
-    """The body of ``/v1/turns/{turn_id}/replay``: another model or message, if any."""
+    """The body of a request to replay a turn, with another model or message if wanted."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -138,7 +138,10 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """Yield the turn's events as frames; tell a reader of another log to discard its events."""
+    """Yield the events of a turn as server-sent events, beginning after the event ``after``.
+
+    A reader of another log is first told to discard its events.
+    """
     yield _frame(reset("the id is not of this log")) if stranger else PING
     try:
         with relay.readers.reading(turn.turn_id):

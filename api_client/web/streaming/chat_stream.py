@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 
 
 def page_stream(relay: Relay, reply: Reply, mode: StreamMode, turn: SubmittedTurn) -> Response:
-    """Return the reply as a stream of chunks."""
+    """Return the streaming response that sends a reply to the client in chunks."""
     headers = {"x-turn-id": turn.turn_id} | SSE_HEADERS
     return StreamingResponse(stream(relay, page_of(reply, mode), turn), media_type="text/event-stream", headers=headers)
 
 
 def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
-    """Create the reply for a request; the reply does not keep the request's text in memory."""
+    """Create the reply for a chat request, without the text of the request, which would use memory."""
     return Reply(
         turn_id=turn_id,
         model=ask.request.model,
@@ -59,7 +59,7 @@ def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
 
 
 def task_answer(ask: Ask) -> Response:
-    """Answer a background request without a turn."""
+    """Return the response to a background request, such as a chat title, which needs no turn."""
     request, answer = ask.request, answer_task(ask.task, ask.request.messages)
     name = f"task-{secrets.token_hex(12)}"
     reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
@@ -72,7 +72,7 @@ def task_answer(ask: Ask) -> Response:
 
 
 async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIterator[bytes]:
-    """Stream the reply as Server-Sent Events, which always end with the answer's end or an error.
+    """Yield a reply as server-sent events, of which the last one ends the answer or reports an error.
 
     Events up to ``turn.seen`` are not streamed one by one: the reader gets their combined result.
     """
@@ -144,7 +144,7 @@ def _broken(error: Exception, page: PageReply) -> list[bytes]:
 
 
 async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
-    """Return a ping and, for Open WebUI, an updated status line, after a period without events."""
+    """Return what to send after a period without events: a ping and, for Open WebUI, a new status line."""
     if not page.progress:
         return [PING]
     before, others, why = 0, 0, ""

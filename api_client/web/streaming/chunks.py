@@ -14,7 +14,7 @@ OWNED_BY = "helix-turns"
 
 
 def model_object(model: str, *, vision: bool) -> Payload:
-    """Build an entry of ``/v1/models``.
+    """Build the description of a model in OpenAI's list of models.
 
     The entry tells Open WebUI to offer no built-in tools, because nothing would call them.
 
@@ -26,10 +26,10 @@ def model_object(model: str, *, vision: bool) -> Payload:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Build a text part of a message."""
+    """Build the JSON object for a text in a message of the Responses API."""
     return {"type": "output_text", "text": text, "annotations": []}
 
 
 def message_item(turn_id: str, status: str, *parts: dict[str, Any]) -> dict[str, Any]:
-    """Build the output item that holds a turn's answer."""
+    """Build the JSON object for a turn's answer as a message of the Responses API."""
     return {"type": "message", "id": f"msg_{turn_id}", "role": "assistant", "status": status, "content": list(parts)}

@@ -19,14 +19,14 @@ from api_client.web.streaming.reply import Reply
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edit of the page's text: first replace the text by ``kept`` unless it is None, then append ``added``."""
+    """A change of the text on a page: cut the text to ``kept`` unless that is None, then append ``added``."""
 
     added: str = ""
     kept: str | None = None
 
 
 class Draft:
-    """The draft of a turn's answer on one reader's page."""
+    """The unfinished answer that one reader of a turn sees, updated as the agent writes."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
@@ -39,11 +39,11 @@ class Draft:
 
     @property
     def shown(self) -> str:
-        """Text on the page."""
+        """Return the text that the reader sees now."""
         return "".join(self._shown)
 
     def take(self, event: Event) -> list[Edit]:
-        """Update the draft for an event; return at most one edit."""
+        """Update the draft for an event of the turn, and return the edits to show, at most one."""
         match event.body:
             case event_kinds.AttemptOutput(text=text):
                 return self._come(self._visible(text))
@@ -94,7 +94,7 @@ class Draft:
         return [] if self._judged and self._only_parts else self._take_back()
 
     def add(self, text: str) -> list[Edit]:
-        """Append a text to the draft."""
+        """Append a text to the draft, and return the edit that shows it."""
         self._shown.append(text)
         return [Edit(text)] if text else []
 

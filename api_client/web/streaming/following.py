@@ -33,13 +33,13 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 class WaitsForPerson(HelixError):
-    """The turn has been suspended for longer than the caller is willing to wait; the turn goes on."""
+    """Raised when a turn has waited for a person longer than the caller is willing to wait; the turn continues."""
 
     code = "turn_suspended"
 
 
 class RelayStopping(HelixError):
-    """The relay stops while a request follows a turn; the turn goes on."""
+    """Raised when the relay stops while a request follows a turn; the turn continues."""
 
     code = "stream_lost"
 
@@ -47,7 +47,9 @@ class RelayStopping(HelixError):
 async def follow(
     relay: Relay, turn_id: str, owner: str | None, *, patience: float = math.inf, **start: Any
 ) -> AsyncGenerator[Event | None]:
-    """Yield a turn's events, and None for a ping. Close the iterator with ``aclosing``.
+    """Yield the events of a turn, and None when a ping is due.
+
+    Close the iterator with ``aclosing``.
 
     ``patience``: seconds that the caller waits while the turn is suspended. Raises ``RelayStopping``,
     ``WaitsForPerson`` and the errors of ``TurnReader.follow``, whose arguments are ``start``.
@@ -70,7 +72,7 @@ async def follow(
 
 
 def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
-    """Log why a stream broke off and return the error that ends the stream."""
+    """Log why a stream broke off, and return the error with which the stream ends."""
     if isinstance(error, WaitsForPerson):
         return goes_on(error.code, turn_id, locale)
     if isinstance(error, HelixError):
@@ -81,7 +83,7 @@ def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
 
 
 async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
-    """Follow a turn to its end and return its usage."""
+    """Wait for the end of a turn and return the turn's usage."""
     used = TurnUsage()
     async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
         async for event in events:
@@ -118,7 +120,9 @@ async def result(request: Request, relay: Relay, turn_id: str, owner: str, local
 async def in_one_piece(
     request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
 ) -> Response:
-    """Wait for the end of a turn and send its answer without streaming. Raises as ``result``.
+    """Wait for the end of a turn and return its answer as one response.
+
+    Raises as ``result``.
 
     ``body`` builds the JSON body, or returns None if the turn has no answer.
     """
@@ -137,7 +141,7 @@ async def _gone(request: Request) -> None:
 
 
 async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
-    """Wait for a task and return its result.
+    """Wait for a task and return its result, unless the relay stops or the client disconnects first.
 
     Raises ``RelayStopping`` or ``ClientDisconnect`` if the relay stops or the client disconnects first.
     """
@@ -150,14 +154,14 @@ async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: 
 
 
 def _end(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -> None:
-    """Cancel a task in the background: the current task may be in cancellation itself and must not wait."""
+    """Cancel a task without waiting for it, because the current task may be about to be cancelled too."""
     ending = asyncio.create_task(_ended(task, events))
     _ending.add(ending)
     ending.add_done_callback(_ending.discard)
 
 
 async def _ended(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
-    """Cancel a task until it ends, then close its event stream.
+    """Cancel a task until it has ended, then close its event stream.
 
     On Python 3.11 ``asyncio.wait_for`` may swallow a cancellation, so one is not enough.
     """

@@ -36,7 +36,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The values that all parts of the reply to one chat request share.
+    """The values that all parts of the reply to a chat request share, such as the model and the language.
 
     Attributes:
         created: Unix time in seconds.
@@ -61,7 +61,10 @@ class Reply:
     page: bool = False
 
     def chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
-        """Build a chunk of the reply. Open WebUI reads an additional key ``event``; other clients ignore it."""
+        """Build one chunk of a streamed chat completion with the given change.
+
+        Open WebUI reads an additional key ``event``; other clients ignore it.
+        """
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
             "object": "chat.completion.chunk",
@@ -71,7 +74,7 @@ class Reply:
         }
 
     def text(self, response: str, spans: Sequence[Span]) -> str:
-        """Return an accepted answer as the caller reads it, without step markers.
+        """Return the text of an accepted answer as the caller reads it, without step markers.
 
         For Open WebUI, which draws comments as text and YAML headers as headings, also remove other markers and fence
         headers.
@@ -81,7 +84,10 @@ class Reply:
     def completion(
         self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""
     ) -> Payload:
-        """Build the whole reply to a request without streaming; ``refusal`` is OpenAI's field of that name."""
+        """Build the whole chat completion for a request without streaming.
+
+        ``refusal`` is OpenAI's field of that name.
+        """
         message: Payload = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
         if refusal:
             message["refusal"] = refusal
@@ -96,17 +102,17 @@ class Reply:
 
 
 def opening(reply: Reply) -> list[Payload]:
-    """Return the first chunk of a stream, which holds no text."""
+    """Return the first chunk of a stream, which names the role and holds no text."""
     return [reply.chunk({"role": "assistant", "content": ""})]
 
 
 def pieces(text: str) -> list[str]:
-    """Split a text into pieces for one chunk each; an empty text has no pieces."""
+    """Split a text into pieces of at most ``PIECE`` characters, one for each chunk of a stream."""
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
 def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
-    """Return the payloads of a turn's last event: the answer with attachments, or the error.
+    """Return the chunks for the last event of a turn: the answer with attachments, or the error.
 
     For any other event, return an empty list.
     """
@@ -125,7 +131,7 @@ def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
 
 
 def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
-    """Build the API error for a turn that ended without an answer.
+    """Build the API error for a turn that ended without an answer; ``outcome`` becomes its code.
 
     ``outcome`` is also the error's code; ``locale`` is used if the turn recorded no message.
     """
@@ -138,7 +144,7 @@ def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
 
 
 def refusal_of(error: TurnError | None, locale: str) -> str:
-    """Return the value of OpenAI's field ``refusal`` for a turn with the outcome ``refused``."""
+    """Return the text with which the model refused to answer, for OpenAI's field ``refusal``."""
     return turn_error("refused", error, locale).message
 
 

@@ -20,7 +20,7 @@ from api_client.web.words import say
 
 
 class PageReply:
-    """A streamed reply that shows only the accepted answer."""
+    """Converts the events of a turn to the chunks of a stream that shows only the accepted answer."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -31,11 +31,11 @@ class PageReply:
         self.attached, self.asked = "", False
 
     def ask(self, text: str) -> list[Payload]:
-        """Return the payloads that show a question; the question stays in the chat, before the answer."""
+        """Return the chunks that show a question to the user, before the answer."""
         return [self.reply.chunk({"content": text})]
 
     def render(self, event: Event) -> list[Payload]:
-        """Return the payloads to send for an event."""
+        """Return the chunks to send for an event of the turn."""
         if not self._spent:
             return self._rendered(event)
         self._spent.take(event)
@@ -49,18 +49,18 @@ class PageReply:
         return [*line, *ended(event, self.reply, self.attached)]
 
     def skip(self, event: Event) -> None:
-        """Process an event from before the reader came; ``catch_up`` sends the combined result."""
+        """Take note of an event that the reader has missed; ``catch_up`` later shows the combined result."""
         if self._spent:
             self._spent.take(event)
         if self.progress:
             self.progress.take(event)
 
     def catch_up(self) -> list[Payload]:
-        """Return the payloads that show a late reader the current state of the turn."""
+        """Return the chunks that show the present state of the turn to a reader who came late."""
         return self.line(self.progress.current) if self.progress else []
 
     def line(self, status: dict[str, Any] | None) -> list[Payload]:
-        """Wrap a status event in a chunk without text; return nothing without a status event."""
+        """Return a chunk that carries a status event, or an empty list if there is no status event."""
         return [{**self.reply.chunk({}), "event": status}] if status else []
 
 
@@ -104,7 +104,7 @@ class _DraftPage(PageReply):
 
 
 class LivePage(_DraftPage):
-    """A streamed reply that shows text as it arrives and removes void text.
+    """Converts the events of a turn to a stream that shows text as it arrives and removes void text.
 
     Open WebUI accepts frames of the Responses API between chunks; ``response.output_text.done`` sets the whole text,
     so it can also shorten the text.
@@ -116,7 +116,7 @@ class LivePage(_DraftPage):
         self._place = {"output_index": 0, "item_id": f"msg_{reply.turn_id}", "content_index": 0}
 
     def ask(self, text: str) -> list[Payload]:
-        """Return the payloads that append a question to the draft; the question is removed with the draft."""
+        """Return the chunks that append a question to the shown draft."""
         return self._changed(self._draft.add(text))
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
@@ -151,7 +151,7 @@ class LivePage(_DraftPage):
 
 
 class ReasoningPage(_DraftPage):
-    """A streamed reply that shows drafts as collapsible reasoning, and then the accepted answer."""
+    """Converts the events of a turn to a stream that shows drafts as reasoning, and then the accepted answer."""
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
         void = f"\n\n{say('void', self.reply.locale)}\n\n"
@@ -163,6 +163,6 @@ class ReasoningPage(_DraftPage):
 
 
 def page_of(reply: Reply, mode: StreamMode) -> PageReply:
-    """Create the form of a reply for a stream mode."""
+    """Create the object that converts a turn's events to the stream of the given mode."""
     kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: PageReply}[mode]
     return kind(reply)

@@ -15,7 +15,7 @@ from api_client.web.streaming.payload import Payload
 
 
 class TurnUsage:
-    """Counter of a turn's usage; needs all events of the turn from the first."""
+    """Adds up the token usage of all attempts of a turn, from the turn's events."""
 
     def __init__(self) -> None:
         self._begin()
@@ -25,7 +25,7 @@ class TurnUsage:
         self._cost = 0.0
 
     def take(self, event: Event) -> None:
-        """Add the usage of an event; tokens of rejected answers and broken runs also count as failed."""
+        """Add the usage that an event reports; tokens of rejected and broken runs also count as failed."""
         match event.body:
             case event_kinds.AttemptCompleted() as body:
                 self._last = self._add(body.usage or {})
@@ -52,7 +52,7 @@ class TurnUsage:
         return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
 
     def usage(self) -> Payload:
-        """Return the usage object of a chat completion."""
+        """Return the usage in the format of OpenAI's chat completions."""
         return {
             "prompt_tokens": self._input,
             "completion_tokens": self._output,
@@ -61,7 +61,7 @@ class TurnUsage:
         }
 
     def response_usage(self) -> Payload:
-        """Return the usage object of a response."""
+        """Return the usage in the format of OpenAI's Responses API."""
         return {
             "input_tokens": self._input,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},

@@ -19,7 +19,7 @@ router = page_router()
 
 @router.post("/paused")
 async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
-    """Pause an owner, a model, the intake or another target, and show the pauses."""
+    """Start the pause that an operator entered in the form, and show the list of pauses."""
     require_operator(visitor.caller, PAUSES.doing)
     try:
         seconds = seconds_of(form["for"].strip()) if form.get("for", "").strip() else 0.0

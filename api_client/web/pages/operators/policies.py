@@ -15,7 +15,7 @@ _DAY_SECONDS = 86_400.0
 
 @router.get("/policies")
 async def show_policies(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
-    """Show flow versions with their figures, and replays of policies on recorded answers."""
+    """Show the flow versions with their statistics, and the replays of policies on recorded answers."""
     client = relay.client
     active, gone = await client.flows.active(), await client.flows.rolled_back()
     rows = {row.name: row for row in (await client.figures.stats(_DAY_SECONDS, "flow")).rows}

@@ -16,7 +16,7 @@ router = page_router()
 
 @router.get("/policies/{replay_id}")
 async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: OverseerOf) -> Response:
-    """Show a policy replay with the answers that the policy judges differently."""
+    """Show a policy replay, with the recorded answers that the policy would decide differently."""
     replay = await relay.client.policy_replays.get(replay_id)
     if replay is None:
         raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")

@@ -49,7 +49,7 @@ def _press(page: ResourcePage, resource: Resource[Any], button: Button[Any]) -> 
 
 
 def add_page(to: APIRouter, page: ResourcePage) -> None:
-    """Add the routes of a page and of its buttons to a router."""
+    """Add the routes of a resource page and of its buttons to a router."""
     if page.template:
         to.add_api_route(page.address, _show(page))
     for resource in page.resources:

@@ -17,7 +17,7 @@ router = page_router()
 
 @router.post("/workers/{name}/{order}")
 async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Order a worker to take no new tasks, to stop, or to continue."""
+    """Order a worker to take no new tasks, to stop or to continue, and show the list of workers."""
     require_operator(visitor.caller, WORKERS.doing)
     await order_worker(relay.client, name, order, by=visitor.name, detail="page")
     return see_other("/workers")
