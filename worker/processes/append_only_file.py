@@ -35,7 +35,7 @@ _REFUSED, _REWRITES = re.compile(rb"errorstat_MISCONF:count=\d+"), re.compile(rb
 
 
 def find_append_only_files(directory: Path) -> list[Path]:
-    """Return the append-only files below the directory."""
+    """Return the paths of the append-only files below the store server's data directory, in order."""
     return sorted(directory.glob("appendonlydir/*.incr.aof"))
 
 

@@ -189,7 +189,7 @@ class EmbeddedBroker:
         return False
 
     def start(self, seconds: float = 30.0) -> None:
-        """Start the server and wait until it answers. The server ends with the calling thread.
+        """Start the server and wait until the server answers. The server ends when the calling thread ends.
 
         Raises:
             BrokerError: the server ended, did not answer in time, or another one runs on this directory.

@@ -53,7 +53,7 @@ def ensure_ready_dir() -> Path:
 
 
 def build_environ(settings: Settings, **more: str) -> dict[str, str]:
-    """Return the environment variables for a new process: ours, with exactly the given settings."""
+    """Return this process's environment variables, changed to contain exactly the given settings, for a new process."""
     kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
     kept.pop("REDIS_URL", None)
     return kept | settings.environ() | more
@@ -156,7 +156,7 @@ def web_program(settings: Settings, host: str, port: int) -> Program:
 
 
 def traces_program(settings: Settings) -> Program:
-    """Return the program that sends traces to a collector."""
+    """Return the program that sends the traces of turns, for the supervisor to run."""
     return Program(
         name="traces",
         command=[*_TURNS, "traces"],

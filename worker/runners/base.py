@@ -103,13 +103,13 @@ class Order:
 
     @property
     def process_tag(self) -> str:
-        """The run's process tag: ``<turn>.<attempt>.<delivery>``."""
+        """Return the tag that marks all processes of the run: ``<turn>.<attempt>.<delivery>``."""
         return f"{self.turn_id}.{self.attempt}.{self.delivery}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """The result of one run of an agent.
+    """The result of one run of an agent: its verdict, its answer and what the run used.
 
     Attributes:
         text: the answer, or its longest known beginning.
@@ -144,16 +144,16 @@ def config_error(reason: str) -> RunResult:
 
 
 class Stop(Protocol):
-    """Tells a running agent's runner when and why to end the run. Runners check it at least every 0.2 s."""
+    """Tells a runner when and why to end a running agent. Runners check this at least every 0.2 s."""
 
     @property
     def reason(self) -> str:
-        """Why the run must end: ``cancelled``, ``expired``, ``shutdown`` or ``fenced``; empty to continue."""
+        """Return why the run must end (``cancelled``, ``expired``, ``shutdown`` or ``fenced``), or an empty string."""
         ...
 
     @property
     def lease_ends(self) -> float:
-        """End of this worker's lease, by ``time.monotonic()``; the agent must not outlive the lease."""
+        """Return the ``time.monotonic()`` value at which this worker's lease ends. The agent must end before."""
         ...
 
 
@@ -174,7 +174,7 @@ def needs_folder(runner: object) -> bool:
 
 
 def reads_files(runner: object) -> bool:
-    """Return whether a runner's agents can read files."""
+    """Return whether this runner's agents can read files."""
     return bool(getattr(runner, "reads_files", True))
 
 
@@ -183,7 +183,7 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """The runner's name in ``HELIX_MODELS``."""
+        """Return the name by which ``HELIX_MODELS`` refers to this runner."""
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
@@ -207,11 +207,11 @@ class Adopts(Protocol):
 
 
 class AsyncRunner(Protocol):
-    """Runs agents of one kind in the worker's event loop."""
+    """Runs agents of one kind in the worker's event loop, without a thread for each run."""
 
     @property
     def name(self) -> str:
-        """The runner's name in ``HELIX_MODELS``."""
+        """Return the name by which ``HELIX_MODELS`` refers to this runner."""
         ...
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:

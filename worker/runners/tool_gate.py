@@ -64,7 +64,7 @@ def _find_rule(rules: Sequence[Rule], call: _RuledCall, command: ShellCommand | 
 
 
 def _rank_rule(rule: Rule) -> int:
-    """Return the strictness of a rule as a number. No rule is stricter than a rule that allows the call."""
+    """Return the strictness of a rule as a number. A missing rule is stricter than a rule that allows the call."""
     word = rule.get("do", "ask") if rule else ""
     return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
 

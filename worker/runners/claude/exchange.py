@@ -44,7 +44,7 @@ _HEAD = "helix_message"
 
 @dataclass(slots=True)
 class Exchange:
-    """One message to a running CLI process, with the output received so far.
+    """Follows one message to a running CLI process, to decide when its answer is complete.
 
     Attributes:
         taken_at: when the CLI confirmed the start; 0 before.
@@ -179,7 +179,10 @@ class ProcessFiles:
     def judge_message(
         self, folder: Path, message: Exchange, ending: RunEnding, *, lives: bool
     ) -> tuple[Completion, RunLeftovers]:
-        """Return the verdict on a message and the answer found. ``lives`` says whether the process is still running."""
+        """Return the verdict on the answer to a message, and the answer.
+
+        ``lives`` says whether the process still runs.
+        """
         order = replace(message.order, directory=folder)
         left = collect_leftovers(order, self.agent, message.prompt, message.base, self.home_folder, message.stream)
         facts = {**ending.evidence, **self._collect_facts(message), "text_from": left.origin}
@@ -191,7 +194,7 @@ class ProcessFiles:
     def prove_message(
         self, folder: Path, message: Exchange, ending: RunEnding
     ) -> tuple[Completion, RunLeftovers, int] | None:
-        """Return the verdict and the answer of a message that is certainly complete, otherwise None."""
+        """Return the verdict on a message and its answer if the answer is certainly complete, otherwise None."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.is_whole:
             return None

@@ -174,7 +174,7 @@ class ClaudeAgent:
         self._sent = 0.0
 
     def assign_session(self, order: Order, fixed: str, base: BaseSession, began: float) -> None:
-        """Assign the process to the session of its first message."""
+        """Assign the process to the session of its first message, and remember when the run began."""
         self.session, self.fixed_part = (order.owner, order.session_id), fixed
         self._base, self._began = base, began
 

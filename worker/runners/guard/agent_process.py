@@ -213,7 +213,7 @@ class AgentProcess:
         return self._exit if self._ended.wait(seconds) else None
 
     def extend_lease(self, lease_ends: float) -> None:
-        """Tell the guard to kill the agent only at this ``time.monotonic()`` value."""
+        """Extend the lease, so that the guard kills the agent only at the ``time.monotonic()`` value ``lease_ends``."""
         self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def terminate_agent(self, grace: float) -> None:

@@ -102,7 +102,7 @@ class CallLog:
             return self._begun
 
     def observed_calls(self, since: int = 0) -> ObservedCalls:
-        """Return the observed model calls, without the first ``since`` calls."""
+        """Return the model calls observed so far, without the first ``since`` calls."""
         with self._lock:
             calls = [call for number, call in self._calls.items() if number >= since]
             found = [call if isinstance(call, ModelCall) else call.current_call() for call in calls]

@@ -44,7 +44,7 @@ class CallRequest:
     text: str = ""
 
     def repeats_request(self, earlier: CallRequest) -> bool:
-        """Return whether this request repeats an earlier one, or asks the model to continue its answer."""
+        """Return whether this request repeats an earlier request, or asks the model to continue its earlier answer."""
         if not earlier.messages:
             return False
         if earlier.pieces and self.pieces[: len(earlier.pieces)] == earlier.pieces != self.pieces:

@@ -46,15 +46,15 @@ class ResourceLimits:
 
     @property
     def most_processes(self) -> int:
-        """Return the kernel's limit for processes.
+        """Return the limit of processes for the kernel, twice our own limit.
 
-        The limit is higher than ours, so that ours is reached first and named.
+        Our own limit is reached first, and its violation gets a clear reason.
         """
         return 2 * self.processes
 
     @property
     def most_open_files(self) -> int:
-        """Return the kernel's limit for open files per process, which is higher than our own limit."""
+        """Return the limit of open files per process for the kernel, which is twice our own limit."""
         return 2 * self.open_files
 
     @classmethod

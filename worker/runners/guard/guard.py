@@ -174,7 +174,7 @@ class Guard:
                 os.close(fd)
 
     def _set_recording(self, agent: _GuardedAgent | None, path: str, fds: list[int]) -> None:
-        """Write the agent's end to the recording at ``path`` from now on."""
+        """Store how the agent ends in the recording at ``path`` from now on, instead of the earlier recording."""
         if agent is None or len(fds) != 2:
             for fd in fds:
                 os.close(fd)

@@ -114,7 +114,7 @@ Hear = Callable[[bytes], Iterable[AgentEvent]]
 
 @dataclass(frozen=True, slots=True)
 class StartedAgent:
-    """A running agent, with its isolation and its model proxy."""
+    """An agent process that is running, with everything needed to watch the process and to describe its end."""
 
     supervision: Supervision
     level: Isolation

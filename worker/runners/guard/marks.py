@@ -119,7 +119,7 @@ def kill_tagged(mark: str) -> tuple[int, ...]:
 
 
 def kill_earlier_deliveries(turn: str, delivery: int) -> tuple[int, ...]:
-    """Kill the processes that earlier deliveries of a turn left, and return the ids of processes that survived."""
+    """Kill the processes that earlier runs of a turn have left, and return the ids of processes that survived."""
 
     def is_earlier(mark: str) -> bool:
         number = mark.rpartition(".")[2]

@@ -256,7 +256,7 @@ class Supervision:
         return self._footprint.find_exceeded(self.process.pid)
 
     def enforce_limit(self, exceeded: str) -> None:
-        """Kill the agent if ``exceeded`` names a limit."""
+        """Kill the agent if ``exceeded`` names a limit. An empty string changes nothing."""
         if exceeded and not self._cause:
             self._end_for_limit(exceeded)
 

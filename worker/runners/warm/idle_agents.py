@@ -190,7 +190,7 @@ class IdleAgents:
             return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def describe_idle(self) -> dict[str, tuple[float, int]]:
-        """Return each idle session with the time since which it is idle and its memory in bytes.
+        """Return for each idle process, by session, the time when the process became idle and its memory in bytes.
 
         Times are seconds since the epoch. Spare processes are named ``(spare 1)`` and so on.
         """
