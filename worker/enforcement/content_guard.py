@@ -167,8 +167,8 @@ def find_lost_content(
 ) -> list[ValidationIssue]:
     """Return an issue for each part of the old answer that the new answer lost.
 
-    Such parts are ADRs and good sections; the code is CONTENT_LOST. A section is good if it has content, and is required
-    or without errors. Content in one of ``files`` is not lost. ``adrs_only`` ignores sections.
+    Such parts are ADRs and good sections; the code is CONTENT_LOST. A section is good if it has content, and is
+    required or without errors. Content in one of ``files`` is not lost. ``adrs_only`` ignores sections.
     """
     adrs = parse_document(answer).adrs
     if after == answer or not adrs:

@@ -30,7 +30,7 @@ def _parse_actions(names: tuple[str, ...]) -> tuple[Action, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Says how to react to validation errors: which actions to try in which order, and how often.
+    """The order in which reactions to validation errors are tried, with their limits.
 
     Attributes:
         max_attempts: most runs of the agent; ADR-038's max_retries plus one.
@@ -92,7 +92,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The decision to repair the best answer in code instead of asking the agent again."""
+    """The decision to repair the best answer automatically instead of asking the agent again."""
 
     attempt: int
     codes: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ Decision = Accept | Retry | Fallback | Fail
 
 
 def decide_next(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
-    """Decide whether to accept the latest answer, run the agent again, repair an answer or fail.
+    """Return the decision after the latest attempt: accept the answer, ask the agent again, repair or fail.
 
     Raises:
         ValueError: there is no attempt.

@@ -31,7 +31,7 @@ MAX_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """An answer after its repair in code, with the issues that were fixed and those that remain.
+    """An automatically repaired answer, with the issues that were fixed and those that remain.
 
     Attributes:
         changes: descriptions of the changes, for the user.
@@ -139,7 +139,7 @@ class _RepairState:
         self.issues = self.before = run_validators(answer, validators, context)
 
     def try_fallbacks(self, validator: ResponseValidator) -> bool:
-        """Apply a validator's fallback to the answer and the files with errors; return True if anything changed."""
+        """Repair the answer and its files with one validator, and return True if that changed anything."""
         mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
         changed = any(not issue.file for issue in mine) and self._try_fallback(validator, "")
         if validator.mends_files:

@@ -42,7 +42,7 @@ class SessionRunner(Protocol):
 
 @dataclass(slots=True)
 class EnforcementResult:
-    """The outcome of a run whose answer was validated; true if the answer was accepted.
+    """The outcome of running an agent with validation, which is true if the answer was accepted.
 
     Attributes:
         success: every active validator accepted the answer, as written or after a fallback.
@@ -135,7 +135,9 @@ class ResponseEnforcer:
         context: Mapping[str, Any] | None = None,
         **runner_kwargs: Any,
     ) -> EnforcementResult:
-        """Run the agent, retry with feedback while its answer is rejected, and finally apply the fallbacks.
+        """Run the agent until its answer is accepted or retries are used up, and return the outcome.
+
+        A last answer that is still rejected is repaired by the fallbacks.
 
         Args:
             session_id: the agent's session; retries continue it.

@@ -28,7 +28,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a tool by the agent, and how the call ended.
+    """A call of a tool by the agent, such as a written file or a command, with its outcome.
 
     Attributes:
         what: the path, the command or the tool's name.

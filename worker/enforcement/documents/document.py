@@ -162,7 +162,7 @@ class SourceText(NamedTuple):
 
 
 def iterate_texts(response: str, context: Mapping[str, Any]) -> Iterator[SourceText]:
-    """Yield the answer, and then each other Markdown file of ``context["files"]``, as texts to validate.
+    """Yield the texts to validate: the answer, and then each other Markdown file of ``context["files"]``.
 
     Files named ``ADR-*.md`` must hold an ADR; so must the answer if ``context["expect_adr"]`` is true.
     """

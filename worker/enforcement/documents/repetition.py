@@ -28,7 +28,7 @@ class Repetition:
 
 
 def measure_repetition(text: str) -> Repetition:
-    """Measure how much of a text repeats earlier words. Code is ignored, and the time is linear."""
+    """Return how much of a text repeats earlier words, in linear time. Code is ignored."""
     out = parse_document(text).out
     code = lines_in_spans(out.fenced)
     words, lines = list[str](), list[int]()

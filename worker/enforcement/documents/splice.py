@@ -92,7 +92,7 @@ class Part:
         return None if found is None else answer[slice(*found)]
 
     def put(self, answer: str, text: str) -> str:
-        """Return the answer with the text of this part replaced.
+        """Return the answer with the text of this part replaced, or unchanged if that is not possible.
 
         A missing section is inserted where ADRs have it, else at the end. The answer stays unchanged if the part has
         no place, or if its surroundings would change.
@@ -139,7 +139,7 @@ class Part:
 
 
 def can_replace_directly(part: str, answer: str) -> bool:
-    """Return True if a part of the answer can be replaced without looking at ADRs.
+    """Return True if a part of the answer can be replaced as plain text, without knowing the structure of ADRs.
 
     Such parts are fenced blocks, lines, and sections outside ADRs.
     """
@@ -324,7 +324,7 @@ def _append_section(answer: str, title: str, text: str) -> str:
 
 
 def _insert_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
-    """Return the answer with a missing code block inserted.
+    """Return the answer with a missing code block added.
 
     The block replaces an unlabelled JSON block, or is added at the end.
     """

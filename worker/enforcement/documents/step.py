@@ -36,7 +36,7 @@ extract_step_from_response = extract_step
 
 
 def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
-    """Return the step of the conversation that an answer names, and the word ``marker``.
+    """Return the step of the conversation that an answer names, with ``marker`` as the source.
 
     Both are ``unknown`` if the answer names no step.
     """

@@ -35,7 +35,7 @@ class ChosenRules:
 
 
 def choose_rules(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> ChosenRules:
-    """Build the validators and the policy that a policy file defines for one turn.
+    """Return the validators and the policy that a policy file defines for one turn.
 
     The file's locale wins over ``locale``. Raises ``ValueError``, ``TypeError`` or ``ImportError`` for an invalid
     validator.
@@ -57,7 +57,7 @@ def choose_rules(file: PolicyFile, subject: Subject, *, root: Path, locale: str 
 
 
 def build_rules(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
-    """Build the validators with the given names, which a policy file or a request defines.
+    """Return the validators with the given names, as a policy file or a request defines them.
 
     Raises the same errors as ``choose_rules``.
     """
@@ -78,7 +78,7 @@ def _build_rule(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator
 
 
 def meets_condition(condition: AppliesTo, answer: str) -> bool:
-    """Return True if the condition of a rule, such as a language, is met by the answer."""
+    """Return True if an answer meets the condition of a rule, such as a language."""
     if condition.languages and detect_language(answer) not in condition.languages:
         return False
     return not condition.content or any(_has_content(answer, what) for what in condition.content)

@@ -39,7 +39,7 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A finished turn and its recorded attempts, used to try another policy on the turn.
+    """A finished turn with its recorded attempts, on which another policy can be tried.
 
     Attributes:
         context: values for rules: the prompt and the session.
@@ -57,7 +57,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChangedDecision:
-    """An answer that a new policy decides differently than the old policy did.
+    """An answer on which the new policy and the old policy disagree.
 
     ``rules`` are the rules that reject the answer now.
     """

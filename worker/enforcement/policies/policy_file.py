@@ -40,7 +40,7 @@ class PolicyError(Invalid):
 
 
 def read_policy(text: str) -> PolicyFile:
-    """Parse the text of a policy file. Raises ``PolicyError`` with the line and column of every problem."""
+    """Return the policy that a text defines. Raises ``PolicyError`` with the line and column of every problem."""
     validators = offered_validators()
     try:
         found, place = read_yaml(text, _file_kind(validators), "the file is empty; it needs rules")

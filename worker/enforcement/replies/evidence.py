@@ -210,7 +210,7 @@ def announces_section(paragraph: str, document: str, title: str) -> bool:
 
 
 def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
-    """Return True if a text can be the section with this title in a document, although the text has no heading.
+    """Return True if a text without its heading can be the section with this title in a document.
 
     ``headed``: the agent sent a heading for the text. A text that repeats a line of ``feedback`` is not a section.
     """

@@ -84,7 +84,7 @@ class ReplyParts:
 def find_reply_parts(
     text: str, asked: Collection[str], answer: str = "", again: Collection[str] = (), feedback: str = ""
 ) -> ReplyParts:
-    """Find the requested parts of an answer in the agent's reply.
+    """Return the requested parts of an answer that the agent's reply contains.
 
     ``again`` are requested parts that once were good; these need a heading. ``feedback`` is the prompt that led to the
     reply.

@@ -42,7 +42,7 @@ class JudgeVerdict:
 
 
 class _VerdictCache:
-    """Caches verdicts by a hash of what was judged, and drops the verdict that was unused longest when full."""
+    """Caches verdicts of models by a hash of the judged content. A full cache drops the verdict used least recently."""
 
     def __init__(self) -> None:
         self._by_hash: OrderedDict[str, JudgeVerdict] = OrderedDict()
