@@ -51,7 +51,7 @@ class TurnPool(BasePool):
         self.app.engine.shut_down()
 
     def on_stop(self) -> None:
-        """Wait until the engine has stopped, so that its last task events are still sent."""
+        """Wait until the engine has stopped, so that the last task events are still sent."""
         self.app.engine.close()
 
     def grow(self, n: int = 1) -> None:

@@ -211,7 +211,7 @@ class Engine:
         self.loop.result_of(carry_out())
 
     def takes_messages(self) -> bool:
-        """Return whether this process takes messages.
+        """Return whether this process accepts new messages.
 
         The machine must be healthy, and nobody may have ordered the process to pause or end.
         """

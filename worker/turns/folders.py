@@ -49,7 +49,7 @@ _OF_A_RUN = frozenset({"marks"})
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:
-    """Return the folder with a turn's files. All turns of a chat session share one folder.
+    """Return the folder for the files of a turn. All turns of a chat session share one folder.
 
     Raises:
         SettingsError: this worker lacks the folder that the kind of work needs.
@@ -221,7 +221,7 @@ def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Pa
 
 
 def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the answer's files that its attempt did not write itself. Raises ``SettingsError``."""
+    """Return the files of an answer that the answer's own attempt did not write. Raises ``SettingsError``."""
     return _not_of(_delivered(settings, turn, record), files) if files else {}
 
 

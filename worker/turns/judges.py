@@ -89,7 +89,7 @@ class Case:
 
     @functools.cached_property
     def bounded(self) -> bool:
-        """Return whether validation can run in the worker process, because its duration has a known small limit.
+        """Return whether validating this answer takes so little time that no child process is needed.
 
         All validators must be ours, declare their time bounded by these texts, and not touch the file system; the texts
         must be short.

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class RunAdmissions:
-    """Asks all admissions that limit agent runs, built-in and installed. Belongs to one event loop."""
+    """Asks all checks that limit agent runs, built-in and installed, before each run of an agent."""
 
     def __init__(self, settings: Settings) -> None:
         made = [BudgetLedger] if settings.budgets else []
@@ -32,7 +32,9 @@ class RunAdmissions:
             self._admissions = [each for each in admissions if type(each).admit_run is not Admission.admit_run]
 
     async def admit_run(self, turn: Turn, model: str) -> None:
-        """Ask every admission whether the turn may run its agent once more.
+        """Ask every admission check whether the turn may run its agent once more.
+
+        A check that cannot reach the store allows the run.
 
         An admission that cannot reach the store allows the run.
 

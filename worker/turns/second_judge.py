@@ -17,7 +17,7 @@ from worker.turns.parts import EngineParts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondVerdict:
-    """The findings of a second judge: facts for the attempt's record, counters, and the cost of judging."""
+    """The findings of an additional check of an answer: facts for the record, counters and costs."""
 
     facts: FieldChanges[AttemptFacts]
     counters: Mapping[str, int]
@@ -32,7 +32,7 @@ class SecondJudge:
     """Base class for additional checks of answers that are recorded and charged but never change the decision."""
 
     def judges(self, turn: Turn) -> bool:
-        """Return whether this second judge checks the answers of the given turn."""
+        """Return whether this judge wants to check the answers of the given turn."""
         raise NotImplementedError
 
     async def judge(

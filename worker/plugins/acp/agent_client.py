@@ -322,7 +322,7 @@ class AcpClient:
                 self._reports.print_sign_of_life()
 
     def _merge_tool_call(self, update: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge an update into the known fields of a tool call, and return all of the call's fields."""
+        """Merge an update into the known fields of a tool call, and return all fields of the call."""
         call = self._calls.setdefault(str(update.get("toolCallId")), {})
         call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
@@ -357,7 +357,7 @@ class AcpClient:
             self._interrupt_agent()
 
     def _may_run(self, call: Mapping[str, Any]) -> bool | None:
-        """Return whether a tool call may run. None means to wait until the approved call has ended."""
+        """Return whether a tool call may run, or None to decide only after the approved call has ended."""
         given = self._given
         word = apply_rules(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
         yes = word == "run" or (not word and is_allowed(call, given["allow"], self._edits))
@@ -490,7 +490,10 @@ def main() -> int:
 
 
 def _exit_like_agent(code: int | None, reports: EventPrinter) -> int:
-    """Return the agent's exit code, or 1 instead of 0. If a signal killed the agent, die from the same signal."""
+    """Return the agent's exit code, or 1 instead of 0.
+
+    If a signal killed the agent, this process ends by the same signal.
+    """
     reports.print_event("evidence", facts={"agent_exit": code})
     if code is not None and code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None

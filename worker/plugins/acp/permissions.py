@@ -49,7 +49,7 @@ def apply_rules(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], roo
 
 
 def tool_name(call: Mapping[str, Any]) -> str:
-    """Return the tool name by which policy rules know a call. This is the kind of the call."""
+    """Return the name by which policy rules know the tool of a call."""
     return str(call.get("kind") or "other")
 
 

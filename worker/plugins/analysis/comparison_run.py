@@ -38,7 +38,7 @@ _END_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyShare:
-    """The part of a policy that applies to one turn: its rules, its shadow rules and its settings."""
+    """The part of a policy that applies to one turn: rules, shadow rules and settings."""
 
     names: tuple[str, ...]
     shadow: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class ComparisonRun:
             process.end()
 
     def add_turn(self, turn: RecordedTurn, given: PolicyShare) -> None:
-        """Add a turn to validate with its part of the policy. Turns are counted in the order in which they were added.
+        """Add a recorded turn to validate, with the part of the policy that applies to the turn.
 
         Raises:
             JudgingEnded: a process died.

@@ -56,7 +56,7 @@ class ArchiveEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The table of contents of an archive.
+    """The table of contents of a backup archive.
 
     Attributes:
         digest: checksum of the manifest itself.
@@ -145,11 +145,9 @@ class _HashingReader:
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 of all bytes read so far, in hex."""
         return str(self._hash.hexdigest())
 
     def read(self, size: int = -1) -> bytes:
-        """Read from the wrapped stream, and add the bytes to the checksum."""
         found = self.stream.read(size)
         self._hash.update(found)
         return found
@@ -160,7 +158,7 @@ class _LimitedHeader(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
-        """Parse a tar header.
+        """Parse a tar header, and refuse entries that are neither files nor folders.
 
         Raises:
             RestoreRefused: the member is neither file nor folder, or its header is too large.

@@ -127,10 +127,7 @@ class CommandOutputReader:
     tool_calls = None
 
     def __init__(self, command: DeclaredCommand, read_file: Callable[[str], str | None]) -> None:
-        """Create a reader.
-
-        ``read_file`` returns the text of a file in the delivery's folder, or None.
-        """
+        """Create a reader; ``read_file`` returns the text of a file that the command wrote, or None."""
         self._command = command
         self._read_file = read_file
         self._pieces: list[str] = []

@@ -365,7 +365,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
 
 
 def run_refused(turn: Turn, link: Link, refusal: NotAdmitted, unsent: Sequence[Body]) -> Move:
-    """Return the transition that ends a turn because a limit forbids another run of its agent."""
+    """Return the transition that ends a turn because a limit forbids another run of the agent."""
     what = words_of(refusal.code, "de" if turn.request.locale == "de" else "en")
     message = f"{what[0]} ({refusal.kind or refusal})\n{what[1]}"
     error = TurnError(code=refusal.code, message=message, reason=str(refusal))
