@@ -35,7 +35,7 @@ class ProcessExit:
             return f"signal {-self.code}"
 
     def __str__(self) -> str:
-        """Describe the cause of the exit."""
+        """Describe why the process ended, for example ``killed by SIGKILL`` or ``exit code 1``."""
         if self.signal == "SIGKILL":
             return "killed by SIGKILL (out of memory, or by somebody)"
         return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"

@@ -23,7 +23,7 @@ class SessionFilesAway(SessionFilesError):
 
 
 class SessionFilesGone(SessionFilesError):
-    """Raised when stored files are missing or damaged."""
+    """Raised when the stored files of a session are missing or damaged."""
 
     code = "session_lost"
 

@@ -56,7 +56,7 @@ class Pauses:
     async def resume(self, what: str, name: str = "", *, by: str) -> bool:
         """End a pause, a limit or a model's circuit breaker; return whether there was anything to end.
 
-        Returns False if there was no pause. Raises ``BadRequest``.
+        Raises ``BadRequest``, which names the field.
         """
         if what in {"model", LIMIT}:  # a subject no longer in the settings may still be paused
             check_place("owner", name, self._store.settings)

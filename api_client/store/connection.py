@@ -101,7 +101,7 @@ class OneConnection(Connection):
             await self._pool.release(connection)
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the store."""
         await self.redis.aclose()
 
 
@@ -147,7 +147,7 @@ class _Line(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
-        """Deliver replies to the waiting commands, in order."""
+        """Parse received data and give each waiting command its reply, in order."""
         self._silent_since = self._loop.time()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not NOT_YET:
@@ -166,7 +166,7 @@ class _Line(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the waiting commands because the connection broke."""
+        """Fail every command that waits for a reply, because the connection broke."""
         self.end(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
     def _look(self) -> None:

@@ -50,7 +50,7 @@ class Ear:
         return None
 
     def hear(self, data: bytes) -> None:
-        """Deliver an event to the reader."""
+        """Hand an event to the reader; if too many events wait, tell the reader to read the log instead."""
         if len(self._heard) >= _MOST:
             self._heard.clear()
             data = LOOK
@@ -154,7 +154,7 @@ class Bells:
                 ear.hear(data)
 
     def lost(self, error: Exception) -> None:
-        """Drop the connection and pass the error to all readers."""
+        """Discard the lost connection and pass the error to every reader."""
         channels, self._channels = self._channels, {}
         line, self._line = self._line, None
         if line is not None:

@@ -19,7 +19,7 @@ def networks(value: str) -> tuple[str, ...]:
 
 
 def key_list(value: str) -> tuple[str, ...]:
-    """Parse comma-separated API keys."""
+    """Parse comma-separated API keys. Raises ``ValueError`` for keys with characters that no key may contain."""
     keys = names(value)
     if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
         raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")

@@ -70,7 +70,7 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
 
 
 def look_again_at(turn: AnnouncedTurn, head: Head | None, now: int, announce_ms: int) -> int | None:
-    """Return when to check a waiting turn again, or None to announce the turn now. An empty queue has no ``head``.
+    """Return when to check a waiting turn again, or None to announce the turn now.
 
     ``head`` is None for an empty queue.
     """

@@ -115,7 +115,7 @@ class Ledger:
         self._changes = Changes(settings, worker)
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the store."""
         await self._connection.close()
 
     async def claim(
@@ -162,7 +162,7 @@ class Ledger:
         return [each for each in reports if each.worker != worker_of(self.worker)]
 
     async def confirm(self, claim: Claim) -> float:
-        """Confirm that this worker still holds the turn, and renew the lease.
+        """Renew the lease of a claimed turn, and return when this worker was confirmed to hold the turn.
 
         Returns:
             The ``time.monotonic()`` value of the confirmed renewal.
