@@ -128,7 +128,7 @@ async def act_on_all(
 
 
 def counted(turns: list[FoundTurn]) -> list[dict[str, Any]]:
-    """Count the turns by status and model, most frequent first, for a dry run."""
+    """Return the number of turns for each status and model, most frequent first, to show before a bulk action."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:
         what = (turn.status, turn.model)

@@ -214,7 +214,7 @@ class ApiKeyring:
         return self._stamp() is not None
 
     def in_force(self) -> tuple[ApiKey, ...]:
-        """Return the keys that are valid now."""
+        """Return the API keys that are valid now, after reading the keys file again if it has changed."""
         stamp = self._stamp()
         if stamp != self._seen:
             self._seen = stamp

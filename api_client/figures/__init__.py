@@ -17,7 +17,7 @@ RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "ses
 
 
 def share(part: float, whole: float) -> float | None:
-    """Return ``part`` divided by ``whole``; None if ``whole`` is 0."""
+    """Return ``part`` divided by ``whole``, or None if ``whole`` is 0."""
     return part / whole if whole else None
 
 

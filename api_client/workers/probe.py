@@ -57,9 +57,9 @@ class Prober:
         self._written = 0.0
 
     async def writable(self) -> None:
-        """Check with a test write that the store accepts writes. Concurrent callers share one write.
+        """Raise ``StoreUnavailable`` unless a test write succeeds in the store; concurrent callers share one write.
 
-        A store that is full, a replica, or without its disk still answers a ping. Raises ``StoreUnavailable``.
+        A store that is full, a replica, or without its disk still answers a ping.
         """
         async with self._writing:
             if self._written and time.monotonic() - self._written < _WRITTEN_SECONDS:

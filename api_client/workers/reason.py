@@ -41,7 +41,10 @@ _DOUBLINGS = 6
 
 
 class Reason(StrEnum):
-    """Why a turn does not run. ``BUDGET`` and ``INTAKE`` hold back no stored turn: they refuse new ones."""
+    """A kind of reason why a turn does not run.
+
+    ``BUDGET`` and ``INTAKE`` hold back no stored turn: they refuse new ones.
+    """
 
     STORE = "store"
     PERSON = "person"
@@ -118,7 +121,7 @@ class Wait:
         return str(_WORDS[self.reason]["is"])
 
     def to_dict(self, *, public: bool = False) -> dict[str, Any]:
-        """Return the reason as a JSON-ready dict."""
+        """Return the reason as a JSON-ready dict; ``public`` leaves out details that only operators should read."""
         more = {} if public else {"subject": self.subject, "said": self.said}
         words = self.words(public=public)
         return {"reason": self.reason.value, "words": words, "until": self.until, "before": self.before, **more}
@@ -344,7 +347,7 @@ class WaitingGroup:
     count: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the group as a JSON-ready dict."""
+        """Return the group of waiting turns as a JSON-ready dict."""
         more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.fix}
         return {**self.wait.to_dict(), **more}
 

@@ -273,7 +273,7 @@ class Workers:
         return found
 
     async def lined_up(self) -> dict[str, int]:
-        """Return how many turns wait in the fair queue for their first run, by priority."""
+        """Return how many turns wait in the fair queue for their first run, for each priority."""
         names, key = [each.value for each in Priority], self._store.keys.waiting
         return {name: await self._store.send("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 

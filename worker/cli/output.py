@@ -17,7 +17,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, 
 
 
 def strip_control(text: object) -> str:
-    """Remove control characters from a text for the terminal; keep line ends and tabs."""
+    """Return a text without control characters, which could change the terminal; keep line ends and tabs."""
     return _UNSAFE.sub("", str(text).replace("\r\n", "\n"))
 
 

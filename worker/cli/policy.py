@@ -35,7 +35,7 @@ def policy() -> None:
 
 
 def load_policy_file(file: str) -> PolicyFile:
-    """Read a policy file named on the command line.
+    """Read and return the policy file that the user named on the command line.
 
     Raises:
         UsageError: the file is unreadable or invalid; one line per problem.

@@ -77,7 +77,7 @@ class ClientConnection(H11Protocol):
         self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
 
     def close_idle(self) -> None:
-        """Close this idle connection to make room for another client."""
+        """Close this connection, on which no request is in progress, to make room for another client."""
         self._note_busy()
         self.connections.discard(self)
         self.transport.close()

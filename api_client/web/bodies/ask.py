@@ -74,7 +74,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskedBy:
-    """The sender of a chat request, with the settings and policy files that apply to the sender."""
+    """The sender of a chat request: the request's headers, and the settings and policies that apply to the sender."""
 
     headers: Headers
     settings: Settings

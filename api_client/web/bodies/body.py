@@ -149,7 +149,7 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
 
 
 async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
-    """Read the request's body as a JSON object and convert it with ``make``, in a thread if the body is large.
+    """Read the request's body as a JSON object and return what ``make`` builds from it; large bodies use a thread.
 
     ``limit`` is the largest body in bytes. Raises ``ApiError`` (400, 408, 413, 415 or 429) and the errors of
     ``make``.
@@ -255,7 +255,7 @@ def _too_large(limit: int) -> ApiError:
 
 
 def parse_object(body: bytes | bytearray) -> dict[str, Any]:
-    """Parse a JSON object strictly.
+    """Parse a request body as strict JSON and return its object.
 
     Raises ``ApiError``: 400 ``invalid_json``, with line and column or the name of the field.
     """

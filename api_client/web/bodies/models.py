@@ -120,7 +120,10 @@ class Wishes(Body):
 
 
 class TurnBody(Wishes):
-    """The body of ``/v1/turns`` and ``/v1/chat/completions``."""
+    """The JSON body of a request that submits a turn or a chat conversation.
+
+    For ``/v1/turns`` and ``/v1/chat/completions``.
+    """
 
     SAID: ClassVar[str] = "messages"
     PARTS: ClassVar[tuple[str, ...]] = ("text",)
@@ -131,7 +134,7 @@ class TurnBody(Wishes):
 
 
 class ResponseBody(Wishes):
-    """The body of ``/v1/responses``."""
+    """The JSON body of a request to OpenAI's Responses API (``/v1/responses``)."""
 
     SAID: ClassVar[str] = "input"
     PARTS: ClassVar[tuple[str, ...]] = INPUT_PARTS
@@ -149,7 +152,10 @@ class ResponseBody(Wishes):
 
 
 class DecisionBody(Body):
-    """The body of ``/v1/inbox/{turn_id}/decision``; ``by`` is an older name of the field ``for``."""
+    """The JSON body of a person's decision on a suspended turn.
+
+    For ``/v1/inbox/{turn_id}/decision``; ``by`` is an older name of the field ``for``.
+    """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
 

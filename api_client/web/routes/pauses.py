@@ -24,7 +24,7 @@ _SECONDS = "a number of seconds"
 
 
 class PauseBody(Body):
-    """The body of ``/v1/pauses``."""
+    """The JSON body of a request that starts a pause (``/v1/pauses``)."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["what"]})
 

@@ -33,7 +33,10 @@ router = APIRouter(prefix="/v1/phases")
 
 
 class PhasesBody(Body):
-    """The body of ``/v1/phases``; ``read_phases`` validates the phases, like the phases of a file."""
+    """The JSON body of a request that submits the phases of a workflow (``/v1/phases``).
+
+    ``read_phases`` validates the phases, like the phases of a file.
+    """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["directory", "phases"]})
 

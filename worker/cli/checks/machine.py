@@ -101,7 +101,7 @@ def check_sandbox(settings: Settings) -> Finding:
 
 
 def is_in_container(root: Path = Path("/")) -> bool:
-    """Return True in a container of Docker, Podman or Kubernetes that identifies itself."""
+    """Return True if this process runs in a recognisable Docker, Podman or Kubernetes container."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv", root / "var/run/secrets/kubernetes.io")
     return any(mark.exists() for mark in marks)
 

@@ -162,7 +162,7 @@ def _ended_line(turn: Turn) -> Line:
 
 
 def _format_duration(seconds: float) -> str:
-    """Format a duration briefly: 4.2s, 41s, 3m20s, 2h05m."""
+    """Format a duration in seconds briefly, for example 4.2s, 41s, 3m20s or 2h05m."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f}s"
     whole = int(seconds)

@@ -33,7 +33,7 @@ class RelayBinding(NamedTuple):
 
 
 def find_free_port(host: str, port: int) -> int:
-    """Return the port if it is free, or any free port for 0.
+    """Return the port if it is free on the host; for port 0, return any free port.
 
     Raises:
         CannotStart: the port is in use, or the address belongs to another machine.

@@ -102,7 +102,7 @@ def check(
 
 
 def add_version(url: str) -> str:
-    """Append /v1 to the relay's address if it is missing."""
+    """Return a URL of the relay with the path /v1 appended if the URL has no path."""
     return f"{url.rstrip('/')}/v1" if urlsplit(url).path in {"", "/"} else url
 
 

@@ -126,10 +126,10 @@ class _ParentExit(threading.Event):
 
 
 def run_in_fork(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
-    """Start ``work`` in a forked process, so that its imports do not enlarge this process.
+    """Start ``work`` in a forked process, and return a function that waits for the end of the work.
 
-    Return a function that waits for the end of the work, or kills it when the event is set, and raises the error of the
-    work.
+    The fork keeps the imports of the work out of this process. The returned function kills the process when its event
+    is set, and raises the error of the work.
     """
     gone, (reading, writing) = _ParentExit(), os.pipe()
     copy = os.fork()

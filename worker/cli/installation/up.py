@@ -62,7 +62,7 @@ class Installation:
 
     @property
     def addresses(self) -> dict[str, object]:
-        """Return the addresses of all services, for run.json and ``--json``."""
+        """Return the URLs and process id of the installation, for run.json and ``--json``."""
         found: dict[str, object] = {
             "redis_url": self.settings.store_url,
             "web_url": self.relay.url,
