@@ -40,14 +40,14 @@ class CitedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CitationsRule(Rule):
-    """Rule that requires cited files and lines to exist below the root. Fenced code is ignored."""
+    """Requires that the files and lines which an answer cites exist. Fenced code is ignored."""
 
     kind: ClassVar[str] = "citations"
 
     paths: bool = option(True, "Also judge paths in back quotes that name no line.")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report cited files that do not exist, and cited lines beyond the end of a file.
+        """Return an issue for each cited file that does not exist, and for each cited line beyond a file's end.
 
         Files that the agent wrote itself are not checked. The codes are CITED_FILE_NOT_FOUND and
         CITED_LINES_NOT_FOUND.

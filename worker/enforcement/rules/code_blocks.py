@@ -39,7 +39,7 @@ _SHELL_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CodeBlocksRule(Rule):
-    """Rule that requires fenced code to parse, except excerpts with an ellipsis line (``...``)."""
+    """Requires that the code blocks of an answer parse, except excerpts with an ellipsis line (``...``)."""
 
     kind: ClassVar[str] = "code"
 
@@ -72,7 +72,7 @@ class CodeBlocksRule(Rule):
         return SHELL in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report each code block that does not parse (CODE_DOES_NOT_PARSE), with the line in the answer.
+        """Return an issue for each code block that does not parse, with the line in the answer.
 
         Raises:
             CannotRun: shell code is checked, but there is no sandbox or no bash.

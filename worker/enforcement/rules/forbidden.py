@@ -21,7 +21,7 @@ _BLANKS = r"(?:[\s\u00ad\u200b-\u200d\u2060*_]|&nbsp;|<br\s?/?>|(?<=\n)[>#*+-])+
 
 @dataclass(frozen=True, kw_only=True)
 class ForbiddenRule(Rule):
-    """Rule that forbids words, in any letter case, and known forms of secrets."""
+    """Forbids certain words in an answer, in any letter case, and secrets in well-known forms."""
 
     kind: ClassVar[str] = "forbidden"
     bounded: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class ForbiddenRule(Rule):
             raise ValueError("words holds an empty word")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report each forbidden word and each secret in the answer and in the files that the agent wrote.
+        """Return an issue for each forbidden word and each secret in the answer and the agent's files.
 
         The codes are FORBIDDEN_WORD, once per word, and SECRET_FOUND.
         """

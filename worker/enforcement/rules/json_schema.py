@@ -16,7 +16,7 @@ MOST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class JsonSchemaRule(Rule):
-    """Rule that requires the answer's JSON to match a JSON Schema. References to other documents are errors."""
+    """Requires that the JSON in an answer matches a JSON Schema. References to other documents are errors."""
 
     kind: ClassVar[str] = "json_schema"
 
@@ -43,7 +43,7 @@ class JsonSchemaRule(Rule):
         return jsonschema.Draft202012Validator(self.schema, registry=Registry())
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report missing or invalid JSON in the answer, and each place where the JSON does not match the schema.
+        """Return an issue if the answer's JSON is missing or invalid, and for each mismatch with the schema.
 
         The codes are NO_JSON, CODE_DOES_NOT_PARSE and JSON_MISMATCH.
         """

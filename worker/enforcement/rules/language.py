@@ -23,7 +23,7 @@ _CLEARLY = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageRule(Rule):
-    """Rule that requires a language, detected by function words outside code. Short texts are accepted."""
+    """Requires that an answer is written in a certain language. Code is ignored, and short texts are accepted."""
 
     kind: ClassVar[str] = "language"
     bounded: ClassVar[bool] = True
@@ -36,7 +36,7 @@ class LanguageRule(Rule):
             raise ValueError(f"expect must be one of {', '.join(FUNCTION_WORDS)}, not {self.expect!r}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report WRONG_LANGUAGE if the answer is clearly more likely in another language."""
+        """Return an issue if the answer is clearly more likely to be in another language (WRONG_LANGUAGE)."""
         counts = count_function_words(response)
         found = most_frequent_language(counts)
         if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:

@@ -16,7 +16,7 @@ from worker.enforcement.validators.codes import choose_text
 
 @dataclass(frozen=True, kw_only=True)
 class LengthRule(Rule):
-    """Rule that limits an answer's characters and words. Placeholders do not count towards a minimum."""
+    """Limits the number of characters and words in an answer. Placeholders do not count towards a minimum."""
 
     kind: ClassVar[str] = "length"
     bounded: ClassVar[bool] = True
@@ -36,7 +36,10 @@ class LengthRule(Rule):
                 raise ValueError(f"{least} is above {most}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report an answer with too few or too many characters or words (ANSWER_TOO_SHORT, ANSWER_OVER_LENGTH)."""
+        """Return an issue for each limit on characters or words that the answer does not keep.
+
+        The codes are ANSWER_TOO_SHORT and ANSWER_OVER_LENGTH.
+        """
         locale, text = self.find_locale(context), strip_marker(response).strip()
         filled = text if not (self.min_chars or self.min_words) else remove_placeholders(text)
         characters, said = choose_text(locale, "Zeichen", "characters"), choose_text(locale, "Wörter", "words")

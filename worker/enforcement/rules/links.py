@@ -31,7 +31,7 @@ _SHORT = re.compile(r"(https?|ftp|wss?):[/\\]{0,9}", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class LinksRule(Rule):
-    """Rule that allows only some schemes and hosts in addresses outside fenced code."""
+    """Allows only certain schemes and hosts in the links of an answer. Fenced code is ignored."""
 
     kind: ClassVar[str] = "links"
     bounded: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class LinksRule(Rule):
                 raise ValueError(f"hosts: {host!r} is not a host such as docs.example.org or *.example.org")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report each link with a scheme or host that is not allowed (LINK_NOT_ALLOWED).
+        """Return an issue for each link whose scheme or host is not allowed (LINK_NOT_ALLOWED).
 
         Empty ``hosts`` allow every host.
         """

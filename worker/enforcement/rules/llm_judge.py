@@ -70,7 +70,7 @@ verdicts = _VerdictCache()
 
 @dataclass(frozen=True, kw_only=True)
 class LlmJudgeRule(Rule):
-    """Rule that asks a model to judge the answer, and charges the cost to the turn."""
+    """Asks a model to judge the answer by criteria in plain words, and charges the cost to the turn."""
 
     kind: ClassVar[str] = "llm_judge"
     reaches_out: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class LlmJudgeRule(Rule):
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Ask the model to judge the answer, and report JUDGE_REJECTED for each error in the verdict.
+        """Ask the model to judge the answer, and return an issue for each error in the verdict.
 
         Raises:
             CannotRun: the model gave no valid verdict in time.

@@ -29,7 +29,7 @@ class _ProgramInput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRule(Rule):
-    """Rule that runs a program in the sandbox to check the answer, given as a file and on standard input."""
+    """Runs a program in the sandbox to check the answer, which the program gets as a file and on standard input."""
 
     kind: ClassVar[str] = "command"
     reaches_out: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class CommandRule(Rule):
         return float(self.seconds)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Run the program, and report the problems in its output if its exit code rejects the answer.
+        """Run the program, and return the problems in its output if its exit code rejects the answer.
 
         The code is COMMAND_FOUND for each line that the program names, or COMMAND_REJECTED without such a line.
         Raises ``CannotRun`` if the program was stopped before its end.

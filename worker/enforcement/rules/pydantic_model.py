@@ -16,7 +16,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class PydanticModelRule(Rule):
-    """Rule that requires a pydantic model to accept the answer's JSON. The model is imported on first use."""
+    """Requires that a pydantic model accepts the JSON in an answer. The model is imported on first use."""
 
     kind: ClassVar[str] = "pydantic_model"
 
@@ -39,7 +39,7 @@ class PydanticModelRule(Rule):
         return model
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report missing or invalid JSON in the answer, and each field that the pydantic model rejects.
+        """Return an issue if the answer's JSON is missing or invalid, and for each field that the model rejects.
 
         The codes are NO_JSON, CODE_DOES_NOT_PARSE and JSON_MISMATCH.
 

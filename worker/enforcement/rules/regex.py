@@ -17,7 +17,7 @@ _VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]
 
 @dataclass(frozen=True, kw_only=True)
 class RegexRule(Rule):
-    """Rule that requires or forbids matches of regular expressions in an answer.
+    """Requires or forbids that an answer matches certain regular expressions.
 
     Flags such as ``(?i)`` are in the pattern. The rule is not ``bounded``, because a pattern such as ``(a+)+$`` may
     take exponential time.
@@ -40,7 +40,7 @@ class RegexRule(Rule):
                 raise ValueError(f"the pattern {pattern!r} is not valid: {error}") from None
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report each required pattern that is missing, and the first match of each forbidden pattern.
+        """Return an issue for each required pattern without a match and each forbidden pattern with a match.
 
         The codes are PATTERN_MISSING and PATTERN_FOUND.
         """

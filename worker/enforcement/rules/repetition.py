@@ -14,7 +14,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class RepetitionRule(Rule):
-    """Rule that rejects the answer of a model caught in a loop of words, sentences or paragraphs."""
+    """Rejects the answer of a model that was caught in a loop of words, sentences or paragraphs."""
 
     kind: ClassVar[str] = "repetition"
     bounded: ClassVar[bool] = True
@@ -30,7 +30,7 @@ class RepetitionRule(Rule):
             raise ValueError("min_words must not be negative")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report ANSWER_REPEATS if too much of the answer is repeated.
+        """Return an issue if too much of the answer is repeated (ANSWER_REPEATS).
 
         The issue has the line where the longest repetition begins.
         """

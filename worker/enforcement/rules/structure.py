@@ -26,7 +26,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StructureRule(Rule):
-    """Rule that requires the sections of a template, ignoring mark-up, numbers and letter case of headings."""
+    """Requires that an answer has the sections of a template, whatever the formatting of the headings."""
 
     kind: ClassVar[str] = "structure"
     bounded: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class StructureRule(Rule):
         return (*PRESETS.get(self.preset, ()), *self.sections)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report required sections that are missing or empty, and the first section that is out of order.
+        """Return an issue for each section that is missing or empty, and for the first section out of order.
 
         The codes are MISSING_SECTION, EMPTY_SECTION and SECTION_ORDER.
         """

@@ -35,7 +35,10 @@ _LEADING_ZERO = re.compile(r"0\d+")
 
 
 class ADRStructureValidator(ResponseValidator):
-    """Checks header and sections of every ADR in the answer and its files. An answer without an ADR passes."""
+    """Checks the header and the sections of every architecture decision record (ADR) in an answer.
+
+    An answer without an ADR passes. The files of the answer are checked, too.
+    """
 
     name = "adr_structure"
     bounded: ClassVar[bool] = True
@@ -47,7 +50,7 @@ class ADRStructureValidator(ResponseValidator):
         self.titles = {name: {section_key(title) for title in (name, *also)} for name, also in sections.items()}
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report missing or invalid headers, sections and acceptance criteria of every ADR."""
+        """Return an issue for each missing or invalid header field, section or criterion of every ADR."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         for text in iterate_texts(response, context):

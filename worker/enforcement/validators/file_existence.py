@@ -51,7 +51,7 @@ class FileExistenceValidator(ResponseValidator):
         return not may_look_at_files(texts)
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report the wrong paths in the ``files`` lists of every ADR, in the order of the texts."""
+        """Return an issue for each wrong path in the ``files`` lists of every ADR."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
         root: Root | None = None

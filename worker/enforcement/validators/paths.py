@@ -25,7 +25,7 @@ _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|â€
 
 
 class PathTarget(Enum):
-    """The kind of thing that a path leads to."""
+    """The kinds of things that a path can lead to, such as a file or a place outside the root."""
 
     FILE = "file"
     MISSING = "missing"

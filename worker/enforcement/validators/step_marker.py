@@ -19,7 +19,7 @@ FALLBACK_STEP = "fallback_step"
 
 
 class StepMarkerValidator(ResponseValidator):
-    """Checks that the last step marker of an answer, outside code and quotes, names one of the six steps."""
+    """Checks that an answer ends with a step marker, a comment which names the step of the conversation."""
 
     name = "step_marker"
     bounded: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class StepMarkerValidator(ResponseValidator):
         self.locale = locale
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """Report an answer that does not end with a valid marker of the conversation's step.
+        """Return an issue if the answer does not end with a single valid step marker.
 
         The codes are MISSING_STEP_MARKER, INVALID_STEP, SEVERAL_STEP_MARKERS and TEXT_AFTER_MARKER.
         """
