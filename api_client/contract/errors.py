@@ -75,7 +75,7 @@ class SessionBusy(HelixError):
 
 
 class NotAdmitted(HelixError):
-    """Raised when an admission check refuses a turn. ``seconds`` says when to try again; 0 means never unchanged.
+    """Raised when an admission check refuses a turn. ``seconds`` says when to try again; 0 means never.
 
     ``kind``: what the turn was refused for, in a word; empty where the code says it all. ``resets_at``: when there is
     room again at the latest, in seconds since the epoch; 0: not known.

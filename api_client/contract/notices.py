@@ -97,7 +97,7 @@ class Entry:
 
     @property
     def delay(self) -> float:
-        """Return how many seconds to wait before the next attempt to deliver, which grow with the number of tries."""
+        """Return how many seconds to wait before the next attempt to deliver; the wait grows with each attempt."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:

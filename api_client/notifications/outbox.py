@@ -177,7 +177,7 @@ class Notices:
         await self._store.ask(pipe.execute())
 
     async def failed(self, entry: Entry, taken: Sequence[str], error: str) -> bool:
-        """Record that a target refused a notification; return True if sending is given up for good."""
+        """Record that a target refused a notification; return True if the notification is given up."""
         entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
         now = time.time()
         dead = now - entry.put_at + entry.delay > TRIED_SECONDS

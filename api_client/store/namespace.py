@@ -28,7 +28,7 @@ def write_mark(store: redis.Redis, namespace: str) -> None:
 
 
 def key_of(store: redis.Redis, namespace: str) -> bytes:
-    """Return a test key as serialised by the store's server, to compare server versions. Raises ``RedisError``."""
+    """Return a test key as serialised by the store's server, to try if another server can read its format."""
     write_mark(store, namespace)
     return cast("bytes", store.dump(Keys(namespace).written))
 

@@ -41,7 +41,7 @@ class Beats:
         self._redis.script_load(self._script.script)
 
     def renew(self, claims: Sequence[Claim]) -> dict[str, tuple[str, str]]:
-        """Renew the leases of several claimed turns in one round trip; return the store's reply for each turn id.
+        """Renew the leases of several claimed turns in one round trip, and return the store's reply for each claim.
 
         Returns:
             By token: ``held``, ``fenced`` or ``damaged``, and the reason why the turn must stop, or an empty string.
