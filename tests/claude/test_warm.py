@@ -289,7 +289,7 @@ def test_a_message_that_leaves_a_process_ends_both_and_is_judged_by_their_end(wa
 
     def leave(event: Any, order: Any) -> None:
         if event.kind == "output" and not left:
-            mark = before.evidence["run"] if before else order.mark
+            mark = before.evidence["run"] if before else order.process_tag
             left.append(subprocess.Popen(["sleep", "600"], env={"PATH": os.defpath, "HELIX_AGENT_MARK": mark}))
 
     ran = ask(warm, "Hallo", before, when=leave)
