@@ -22,7 +22,7 @@ from tests import records
 from tests.accounts import disagreements
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.on_loop import Ledger
-from tests.support import wait_until
+from tests.support import wait_for, wait_until
 
 MODEL = Pause(what="model", name="scripted", reason="provider outage", by="ops")
 FAILED = Move(attempt=1, state=TurnState.QUEUED, next=FIRST, service="failed", service_reason="HTTP 503")
@@ -44,6 +44,8 @@ def reaped(ledger: Ledger, turn_id: str) -> str:
 
 def time_passes(store: redis.Redis, settings: Settings) -> None:
     """Every pause and breaker comes to its end now, and the turns they hold back are due, as they would be then."""
+    before: Any = store.time()
+    wait_for(lambda: store.time()[1] // 1000 != before[1] // 1000)  # type: ignore[index]  # runs begin in a later ms
     seconds, _ = store.time()  # type: ignore[misc]
     keys, now = Keys(settings.namespace), int(seconds) * 1000
     found: Any = store.hgetall(keys.pauses)
