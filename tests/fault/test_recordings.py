@@ -72,7 +72,7 @@ guard.main()
 #: What a guard does when an agent has ended, in this order.
 PARTS = {
     "reports the end": ("_queue_report", "facts['event'] == 'ended'"),
-    "sends it": ("_send_reports", "any(not agent.running for agent in self._agents.values())"),
+    "sends it": ("_send_reports", "any(not agent.is_running for agent in self._agents.values())"),
     "sweeps": ("_sweep_leftovers", "True"),
     "finishes": ("_finish_agent", "True"),
     "reports the exit": ("_queue_report", "facts['event'] == 'exit'"),
