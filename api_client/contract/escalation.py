@@ -21,7 +21,7 @@ NAME = "escalation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """What happens after all attempts of a turn failed: another model tries, then a person decides.
+    """Steps after all attempts of a turn failed: another model tries, then a person decides.
 
     Attributes:
         model: model of HELIX_MODELS for stage 1; empty skips the stage.

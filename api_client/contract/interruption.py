@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
 
 
 class Answerer(StrEnum):
-    """Who may answer the question of a suspended turn."""
+    """Person or group that may answer the question of a suspended turn."""
 
     #: The turn's owner, operators, and anyone with the link that the owner's chat shows.
     OWNER = "owner"

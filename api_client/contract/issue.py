@@ -14,7 +14,7 @@ from api_client.contract.annotated import READ
 
 
 class Severity(StrEnum):
-    """How serious an issue is: errors prevent the acceptance of an answer, warnings do not."""
+    """Seriousness of an issue: errors prevent the acceptance of an answer, warnings do not."""
 
     #: The answer cannot be accepted; causes a retry.
     ERROR = "error"

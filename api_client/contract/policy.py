@@ -47,7 +47,7 @@ CHAT = "chat"
 
 
 class OnError(StrEnum):
-    """What happens to an answer if a validation rule fails to run or takes too long."""
+    """Treatment of an answer if a validation rule fails to run or takes too long."""
 
     #: Counts as an error of the rule.
     FAIL = "fail"

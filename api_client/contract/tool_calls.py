@@ -24,7 +24,7 @@ _MOST_NAME = 100
 
 
 class Reaction(StrEnum):
-    """What happens to a tool call that a policy rule matches."""
+    """Reaction to a tool call that a policy rule matches."""
 
     #: Run the call, unless the agent's own permissions forbid it.
     RUN = "run"

@@ -85,7 +85,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """What happens to a message that arrives while its session still works on another turn."""
+    """Treatment of a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -93,7 +93,7 @@ class DoubleText(StrEnum):
 
 
 class Priority(StrEnum):
-    """Which waiting turns start first: those of people who wait, before those of programs."""
+    """Rank of a waiting turn: turns of people who wait start before turns of programs."""
 
     INTERACTIVE = "interactive"
     BACKGROUND = "background"

@@ -17,7 +17,7 @@ Listed: TypeAlias = tuple[Sequence[Row], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """What a table cell needs besides its row: the current time, and the names of owners and keys."""
+    """Data that a table cell needs besides its row: the current time, and the names of owners and keys."""
 
     now: float
     named: Callable[[str], str]

@@ -60,7 +60,7 @@ MOST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
-    """What the agent is asked to send when its answer was rejected: parts of the answer, or a whole new answer.
+    """Request to the agent after a rejected answer: for parts of the answer, or for a whole new answer.
 
     ``shortens``: the rule of an error wants less text.
     """

@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 class ModelCallEnd(StrEnum):
-    """How a model call ended, according to its provider."""
+    """End of a model call, according to the provider of the model."""
 
     #: The model finished its text.
     WELL = "well"

@@ -95,7 +95,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """What the Lua script ``reap.lua`` found out about a due turn and did with it."""
+    """Result of the Lua script ``reap.lua``: the state of a due turn, and the action taken."""
 
     what: str
     link: str

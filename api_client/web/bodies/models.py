@@ -41,7 +41,7 @@ _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object",
 
 
 class StreamMode(StrEnum):
-    """How much of a streamed answer is shown before the answer is accepted."""
+    """Amount of a streamed answer that is shown before the answer is accepted."""
 
     #: The draft as it comes, withdrawn if it becomes void; in frames that Open WebUI understands.
     LIVE = "live"

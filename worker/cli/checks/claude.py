@@ -82,7 +82,7 @@ def check_hooks(settings: Settings) -> Finding:
         said = f"not tried, because HELIX_BOX=required lets no agent start: {problem}"
         return Finding("claude hooks", "wrong", said, "see the finding about the box")
 
-    class Never:
+    class UnstoppedRun:
         reason = ""
         lease_ends = time.monotonic() + _SECONDS
 
@@ -103,7 +103,7 @@ def check_hooks(settings: Settings) -> Finding:
                 deadline=time.monotonic() + _SECONDS,
             )
             nowhere = replace(settings, claude_api_url=_NOWHERE, claude_api_key="none")
-            completion = ClaudeCliRunner(agents, nowhere).run(order, lambda _: None, Never()).completion
+            completion = ClaudeCliRunner(agents, nowhere).run(order, lambda _: None, UnstoppedRun()).completion
     finally:
         agents.stop_guard()
     return report_hooks(completion.evidence.get("hooks", []), completion.reason)

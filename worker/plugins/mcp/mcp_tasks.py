@@ -80,31 +80,31 @@ def build_extension(tools: TurnTools) -> Extension:
     from mcp.shared.exceptions import MCPError
     from mcp_types import INVALID_PARAMS, RequestParams
 
-    class Named(RequestParams):
+    class TaskParams(RequestParams):
         model_config = ConfigDict(extra="ignore", populate_by_name=True)
         task_id: str = Field(alias="taskId")
         input_responses: dict[str, dict[str, Any]] = Field(default={}, alias="inputResponses")
 
-    def bind_method(name: str, handle: Callable[[Named], Awaitable[dict[str, Any]]]) -> MethodBinding:
+    def bind_method(name: str, handle: Callable[[TaskParams], Awaitable[dict[str, Any]]]) -> MethodBinding:
         async def handler(_: Any, params: Any) -> dict[str, Any]:
             try:
                 return {"resultType": "complete", **await handle(params)}
             except RelayError as error:
                 raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
 
-        return MethodBinding(name, Named, handler)
+        return MethodBinding(name, TaskParams, handler)
 
-    async def get_task(params: Named) -> dict[str, Any]:
+    async def get_task(params: TaskParams) -> dict[str, Any]:
         return build_task(await tools.fetch_turn(params.task_id))
 
-    async def update_task(params: Named) -> dict[str, Any]:
+    async def update_task(params: TaskParams) -> dict[str, Any]:
         turn = await tools.fetch_turn(params.task_id)
         said = read_decision(params.input_responses.get(_question_name(turn), {}), turn)
         if said and turn["state"] == "suspended":
             await tools.submit_decision(turn, said)
         return {}
 
-    async def cancel_task(params: Named) -> dict[str, Any]:
+    async def cancel_task(params: TaskParams) -> dict[str, Any]:
         await tools.cancel_turn(params.task_id)
         return {}
 
